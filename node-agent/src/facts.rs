@@ -29,8 +29,8 @@ pub fn collect() -> Facts {
     from_addresses(found)
 }
 
-/// Returns the same data as [`collect`], from the tracked interfaces. Networks are only taken from interfaces
-/// with a MAC address, because only there can an address be announced.
+/// Returns the same data as [`collect`], from the tracked interfaces, and their link-layer addresses. Networks
+/// are only taken from interfaces with a MAC address, because only there can an address be announced.
 #[must_use]
 pub fn of(links: &Links) -> Facts {
     let found = links.by_index.values().flat_map(|link| {
@@ -39,7 +39,12 @@ pub fn of(links: &Links) -> Facts {
             (link.name.clone(), *address, subnet)
         })
     });
-    from_addresses(found)
+    let mut facts = from_addresses(found);
+    let is_used = |name: &String| facts.subnets.contains_key(name);
+    let links = links.by_index.values().filter(|link| is_used(&link.name));
+    facts.link_layer_addresses =
+        links.filter_map(|link| Some((link.name.clone(), link.mac?.to_string()))).collect();
+    facts
 }
 
 fn from_addresses(found: impl Iterator<Item = (String, IpAddr, Option<IpNet>)>) -> Facts {
@@ -58,5 +63,6 @@ fn from_addresses(found: impl Iterator<Item = (String, IpAddr, Option<IpNet>)>) 
     // IPv4 first, then in interface order: the first address is the one by which operators know the machine.
     addresses.sort_by_key(IpAddr::is_ipv6);
     let kernel = std::fs::read_to_string(KERNEL_RELEASE_PATH).unwrap_or_default().trim().to_owned();
-    Facts { addresses, subnets, kernel, capabilities: vec![ProxyMode::Nftables] }
+    let link_layer_addresses = BTreeMap::new();
+    Facts { addresses, subnets, link_layer_addresses, kernel, capabilities: vec![ProxyMode::Nftables] }
 }

@@ -75,7 +75,7 @@ function announcerOf(ip, object) {
     const standby = Object.values(nodes).filter(({ role }) => role === 'Standby').length;
     const state = said?.conflict ? 'conflicting' : reason ? 'down' : 'ok';
     const how = ip.includes(':') ? 'NDP' : 'ARP';
-    return { id: `l2:${owner}`, state, title: owner, note: `${how}${said?.interfaces?.length ? ` ${said.interfaces.join(', ')}` : ''}${standby ? ` · ${standby} stand by` : ''}`, reason: said?.conflict ? `${said.conflict.mac} answers as well` : reason, href: toObject({ kind: 'Node', name: owner }), nodes: [owner], at: [path, '/status/owner'] };
+    return { id: `l2:${owner}`, state, title: owner, note: `${how}${said?.interfaces?.length ? ` ${said.interfaces.join(', ')}` : ''}${standby ? ` · ${standby} stand by` : ''}`, reason: said?.conflict ? `${said.conflict.node ?? said.conflict.mac} answers as well` : reason, href: toObject({ kind: 'Node', name: owner }), nodes: [owner], at: [path, '/status/owner'] };
   }
   const bgp = status?.byBgp;
   if (bgp?.routers) {

@@ -31,7 +31,7 @@ export function stateOf({ status = {} }) {
   const announced = (status.conditions ?? []).find(({ type }) => type === 'Announced');
   if (!announced) return 'unknown';
   if (announced.status === 'True') return 'announced';
-  return announced.reason === 'Conflict' ? 'conflicting' : 'waiting';
+  return ['Conflict', 'TwoOwners'].includes(announced.reason) ? 'conflicting' : 'waiting';
 }
 
 const COLUMNS = [

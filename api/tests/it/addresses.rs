@@ -215,8 +215,8 @@ fn monitored(peers: &[(&str, &str)]) -> Value {
     json!({ "peers": peers.iter().map(peer).collect::<Vec<_>>() })
 }
 
-/// F117: a candidate that is cut off, or lies, claims an address in vain while another candidate reaches the owner. As
-/// soon as that candidate reports the owner as down, the takeover is recorded.
+/// F117: a candidate that is cut off, or lies, claims an address in vain while another candidate reaches the
+/// owner. As soon as that candidate reports the owner as down, the takeover is recorded.
 #[tokio::test]
 async fn f117_a_takeover_from_a_reporting_owner_needs_another_candidate_to_confirm_it() {
     let store = filled(1).await;

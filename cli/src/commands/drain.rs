@@ -94,6 +94,9 @@ async fn take_out(
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
     let changed = change(client, subject, wish, terminal).await?;
+    if subject.dry_run && subject.what == What::Node {
+        note_moves(client, subject, terminal).await?;
+    }
     if manner.wait {
         wait(client, subject, &changed, manner.wait_timeout, terminal).await?;
     }
@@ -122,6 +125,19 @@ async fn change(
         changed.push(object);
     }
     Ok(changed)
+}
+
+/// Prints the number of load balancer addresses that a drain of the Node moves to other nodes.
+async fn note_moves(client: &Client, subject: &DrainSubject, terminal: &mut Terminal) -> Result<(), Failure> {
+    let look = || Request::get("/v1/addresses").query("node", Some(subject.name.as_str()));
+    let list = client.list(look).await?.envelope;
+    let moved = match items(&list, "/items").len() {
+        0 => return Ok(()),
+        1 => "1 load balancer address moves to another node".to_owned(),
+        addresses => format!("{addresses} load balancer addresses move to other nodes"),
+    };
+    terminal.note(&format!("{moved}; established connections through this node are reset"));
+    Ok(())
 }
 
 fn request(subject: &DrainSubject, kind: Kind, wish: &Wish) -> Result<Request, Failure> {
@@ -199,7 +215,10 @@ async fn wait(
         }
         let list = merged(lists);
         if list.is_over {
-            terminal.print("no connection is left\n")?;
+            terminal.print(match subject.what {
+                What::Node => "no connection to an endpoint on the node is left\n",
+                What::Endpoint | What::Workload | What::Service => "no connection is left\n",
+            })?;
             return Ok(());
         }
         let line = progress(&list);

@@ -34,5 +34,8 @@ pub(crate) async fn run(
     let verb = terminal.style.paint(Tone::Good, "moved");
     let suffix = if dry_run { " (dry run)" } else { "" };
     terminal.print(&format!("{name} {verb} to {node}{suffix}\n"))?;
+    if dry_run {
+        terminal.note("the move resets established connections to the address through its present owner");
+    }
     Ok(ExitCode::Success)
 }

@@ -26,7 +26,11 @@ fn a_drain_patches_the_object_and_waits_until_no_connection_is_left() {
     let arguments =
         ["drain", "node", "n1", "--reason", "a disk", "--by", "ops", "--deadline", "2h", "--wait"];
     let (code, out, err) = run(&stub.url, &arguments);
-    assert_eq!((code, out.as_str()), (0, "node/n1 drains\nno connection is left\n"), "{err}");
+    assert_eq!(
+        (code, out.as_str()),
+        (0, "node/n1 drains\nno connection to an endpoint on the node is left\n"),
+        "{err}"
+    );
     assert_eq!(err, "2 connections left: n2 2; unknown: n3 (silent)\n");
     let look = "GET /v1/drains?node=n1 HTTP/1.1";
     assert_eq!(stub.first_lines(), ["PATCH /v1/nodes/n1 HTTP/1.1", look, look, look]);
@@ -37,6 +41,26 @@ fn a_drain_patches_the_object_and_waits_until_no_connection_is_left() {
         (&json!("Drain"), &json!("a disk"), &json!("ops"))
     );
     assert!(asked["deadline"].as_str().unwrap().ends_with('Z'), "{asked}");
+}
+
+/// A preview of the drain of a Node names the addresses that move, because a move resets connections.
+#[test]
+fn a_preview_of_a_drain_names_the_addresses_that_move() {
+    let stub = Stub::new(|number, _, stream| {
+        let answer = match number {
+            0 => json!({ "kind": "Node", "metadata": { "name": "n1" } }),
+            _ => json!({ "items": [{ "kind": "Address" }, { "kind": "Address" }], "metadata": {} }),
+        };
+        write_answer(stream, "200 OK", JSON, &answer.to_string());
+    });
+    let (code, out, err) = run(&stub.url, &["drain", "node", "n1", "--dry-run"]);
+    assert_eq!((code, out.as_str()), (0, "node/n1 drains (dry run)\n"), "{err}");
+    assert!(
+        err.starts_with("2 load balancer addresses move to other nodes; established connections"),
+        "{err}"
+    );
+    assert!(stub.first_lines()[1].starts_with("GET /v1/addresses?"), "{:?}", stub.first_lines());
+    assert!(stub.first_lines()[1].contains("node=n1"), "{:?}", stub.first_lines());
 }
 
 /// If connections remain at the timeout, the exit code is 1, and the message contains their number and the

@@ -5,6 +5,7 @@
 mod failover;
 mod guard;
 mod ipvs;
+mod ownership_changes;
 mod ping;
 #[path = "../../../node-agent/tests/it/support/ping.rs"]
 mod pinger;

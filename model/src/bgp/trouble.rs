@@ -45,9 +45,11 @@ pub fn trouble(session: &BgpSession, peer: Option<&BgpPeerSpec>) -> Option<BgpTr
     }
     let error = newest_error(session);
     let current = error.filter(|(sender, error)| !is_mended(session, peer, *sender, error));
-    let (reason, hint) = current
-        .and_then(|(sender, error)| of_error(session, sender, error))
-        .unwrap_or_else(|| of_state(session, error.is_some()));
+    let (reason, hint) =
+        current.and_then(|(sender, error)| of_error(session, sender, error)).unwrap_or_else(|| {
+            let has_password = peer.is_some_and(|peer| peer.password.is_some());
+            of_state(session, error.is_some(), has_password)
+        });
     Some(BgpTrouble { reason, hint })
 }
 
@@ -153,8 +155,12 @@ fn of_error(
 }
 
 /// Returns the condition reason and the remedy for a session that is not established, by its BGP state.
-/// `after_error` is true if a recent NOTIFICATION ended the session.
-fn of_state(session: &BgpSession, after_error: bool) -> (ConditionReason, Option<String>) {
+/// `after_error` is true if a recent NOTIFICATION ended the session, `has_password` if its BgpPeer has a password.
+fn of_state(
+    session: &BgpSession,
+    after_error: bool,
+    has_password: bool,
+) -> (ConditionReason, Option<String>) {
     let (ours, counters) = (session.local_asn, &session.counters);
     if counters.md5_failures > 0 {
         let hint = "password mismatch? Segments with a wrong or missing MD5 signature arrive on this node: compare \
@@ -169,9 +175,14 @@ fn of_state(session: &BgpSession, after_error: bool) -> (ConditionReason, Option
             } else {
                 ""
             };
+            let password = if has_password {
+                "; a router with another password than spec.password, or none, does not answer"
+            } else {
+                ""
+            };
             let hint = format!(
                 "check that the node reaches the router{at}, and that the router has this node as a neighbor \
-                 with AS {ours}{patience}"
+                 with AS {ours}{patience}{password}"
             );
             let reason = if counters.connection_failures > 0 {
                 ConditionReason::ConnectionFailed

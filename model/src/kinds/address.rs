@@ -83,6 +83,10 @@ pub struct Announcement {
     /// to announce) or `Withdraw` (stop). Default: `Keep`.
     #[serde(default)]
     pub when_isolated: WhenIsolated,
+    /// True until a node has announced the address. The first owner then probes whether another machine uses
+    /// the address, before it announces it (RFC 5227 §2.1.1).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub probe_first: bool,
     /// Names of the Advertisements of type BGP that cover the address. Nodes that one of them selects announce the
     /// address by BGP.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]

@@ -183,6 +183,12 @@ pub enum ConditionReason {
         message = "Remove the address from the machine with that link-layer address, or reserve it in the pool."
     )]
     Conflict,
+    /// Two nodes announce the same address, and receive the announcements of each other.
+    #[strum(
+        message = "Wait a moment: the node of lower rank yields. If the state persists, the nodes follow different \
+                       candidate orders: check that both reach control."
+    )]
+    TwoOwners,
     /// No Advertisement covers the address or the AddressPool.
     #[strum(
         message = "Create an Advertisement that covers it, or route the addresses to the Nodes by other means."

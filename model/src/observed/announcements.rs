@@ -151,9 +151,9 @@ impl AnnouncementBook {
         (announced.epoch >= epoch).then_some(announced.role)
     }
 
-    /// Returns the candidates, other than the first one of `order`, that claim an address, in the order of their
-    /// rank. A candidate claims the address if it became owner since the order was recorded, while it followed this
-    /// order or a newer one.
+    /// Returns the candidates, other than the first one of `order`, that claim an address, in the order of
+    /// their rank. A candidate claims the address if it became owner since the order was recorded, while it
+    /// followed this order or a newer one.
     pub fn claims<'a>(
         &'a self,
         address: IpAddr,

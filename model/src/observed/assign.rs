@@ -17,6 +17,7 @@ use crate::{
     },
     observed::{announcements::AnnouncementBook, rollup::NodeView},
     primitives::{name::Name, quantity::Epoch},
+    wire::report::AnnouncementRole,
 };
 
 mod judge;
@@ -102,8 +103,7 @@ pub fn assign(view: &ClusterView<'_>, inputs: &AssignmentInputs<'_>, address: Ip
     let action = if is_first_choice && inputs.may_wait && !waiting.is_empty() {
         AssignmentAction::Wait
     } else {
-        let next = next_epoch(inputs.book, address, current);
-        action_for(current, announcement(&evaluation, current, ranked, next))
+        action_for(current, announcement(&evaluation, inputs.book, address, current, ranked))
     };
     Assignment { action, waiting }
 }
@@ -131,14 +131,15 @@ pub fn move_to(
     let others = rank::rank(&evaluation, &current, None, &BTreeMap::new(), address);
     let others = others.into_iter().filter(|candidate| candidate.node != *node);
     let ranked = std::iter::once(first).chain(others).take(CANDIDATES_MAX).collect();
-    Ok(announcement(&evaluation, &current, ranked, next_epoch(book, address, &current)))
+    Ok(announcement(&evaluation, book, address, &current, ranked))
 }
 
 fn announcement(
     evaluation: &AddressEvaluation,
+    book: &AnnouncementBook,
+    address: IpAddr,
     current: &Announcement,
     candidates: Vec<Candidate>,
-    epoch: u64,
 ) -> Announcement {
     // Without an Advertisement nothing is announced, so its settings keep their values.
     let (answer_ping, when_isolated) = if evaluation.is_advertised {
@@ -146,12 +147,21 @@ fn announcement(
     } else {
         (current.answer_ping, current.when_isolated)
     };
-    let advertisements = evaluation.by_bgp.clone();
-    Announcement { epoch, candidates, answer_ping, when_isolated, advertisements }
+    let is_owned = book.reported(address).any(|(_, announced)| announced.role == AnnouncementRole::Owner);
+    Announcement {
+        epoch: next_epoch(book, address, current),
+        candidates,
+        answer_ping,
+        when_isolated,
+        probe_first: (current.epoch == 0 || current.probe_first) && !is_owned,
+        advertisements: evaluation.by_bgp.clone(),
+    }
 }
 
 fn action_for(current: &Announcement, next: Announcement) -> AssignmentAction {
-    let is_same = Announcement { epoch: next.epoch, ..current.clone() } == next;
+    // The end of the first probe alone is no reason for a new order.
+    let (epoch, probe_first) = (next.epoch, next.probe_first);
+    let is_same = Announcement { epoch, probe_first, ..current.clone() } == next;
     if is_same { AssignmentAction::Leave } else { AssignmentAction::Record(next) }
 }
 

@@ -204,6 +204,9 @@ pub struct AddressConflict {
     /// Time of the last announcement (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
+    /// Node with this link-layer address. Absent if the machine is no known node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<Name>,
 }
 
 /// BFD state of another node that this node monitors.
@@ -311,6 +314,10 @@ pub struct Facts {
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, Vec<String>>)]
     pub subnets: BTreeMap<String, Vec<IpNet>>,
+    /// Link-layer addresses of the interfaces in `subnets`, by interface name. The control server recognizes by
+    /// them the announcements of nodes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub link_layer_addresses: BTreeMap<String, String>,
     /// Release of the kernel, such as `6.8.0`, at most 256 bytes.
     #[serde(default)]
     #[schema(max_length = 256)]

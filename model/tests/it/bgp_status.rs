@@ -12,6 +12,7 @@ use model::{
     cluster::snapshot::Snapshot,
     kinds::{
         address::{AddressSpec, Candidate, name_of},
+        bgp_peer::BgpPeerSpec,
         metadata::Metadata,
         resource::{Object, Spec},
     },
@@ -26,6 +27,7 @@ use model::{
     primitives::{
         name::Name,
         quantity::{Epoch, Revision, Timestamp},
+        secret::Secret,
     },
     wire::report::AddressReport,
 };
@@ -430,4 +432,9 @@ fn a_failed_session_has_a_reason() {
     let mended = trouble(&refused, Some(&spec(65_002))).unwrap();
     assert_eq!(mended.reason.as_str(), "Connecting", "the AS was corrected since");
     assert!(mended.hint.unwrap().contains("after an error"));
+    let waiting = session("tor-1", "Active", json!({}));
+    let hint = |spec: &BgpPeerSpec| trouble(&waiting, Some(spec)).unwrap().hint.unwrap();
+    assert!(!hint(&spec(65_001)).contains("password"));
+    let secret = BgpPeerSpec { password: Some(Secret::new("s".to_owned())), ..spec(65_001) };
+    assert!(hint(&secret).contains("spec.password"), "a passive router does not answer");
 }

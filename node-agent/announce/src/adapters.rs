@@ -89,6 +89,10 @@ impl Wire for L2 {
         self.announcer.announce_again(address);
     }
 
+    fn quiet(&mut self, address: IpAddr) {
+        self.announcer.quiet(address);
+    }
+
     fn probe(&mut self, address: IpAddr, interfaces: &BTreeSet<InterfaceName>) {
         let answer = self.announcer.probe(address, interfaces.clone());
         let announcing = self.announcing.clone();

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::status::Announcements;
 use crate::ownership::{
     io_traits::{Presence, SentFrames},
-    machine::{Liveness, OwnershipConflict},
+    machine::{Liveness, OwnershipConflict, Party},
     owners::{Entry, Pair},
     words,
 };
@@ -129,6 +129,10 @@ fn conflict(conflict: &OwnershipConflict) -> AddressConflict {
         mac: heard.mac.clone(),
         interface: heard.interface.clone(),
         at: wall_clock_of(*at, Instant::now()),
+        node: match &heard.party {
+            Party::Candidate(name) => Some(name.clone()),
+            Party::Stranger => None,
+        },
     }
 }
 

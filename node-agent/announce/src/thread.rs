@@ -32,6 +32,8 @@ use crate::ownership::{
 const UNHEARD_GRACE: Duration = Duration::from_secs(3);
 /// Interval between reads of the announcer's frame counters.
 const COUNT_INTERVAL: Duration = Duration::from_secs(10);
+/// Delay after an announcement before the counters are read, so that the status contains the announcement.
+const COUNT_DELAY: Duration = Duration::from_secs(1);
 /// Maximum time to wait until other nodes have taken over the addresses of a stopping agent.
 const HANDOVER_TIME_MAX: Duration = Duration::from_secs(2);
 /// Maximum number of queued messages that are processed before the resulting actions are carried out.
@@ -90,6 +92,7 @@ pub(super) fn run(parts: Parts, messages: &Receiver<Message>, shown: watch::Send
         watch,
         neighbours,
         patience: detection_time + UNHEARD_GRACE,
+        detection_time,
         present: BTreeMap::new(),
         pairs: BTreeSet::new(),
         key: None,
@@ -97,9 +100,11 @@ pub(super) fn run(parts: Parts, messages: &Receiver<Message>, shown: watch::Send
         leaving: None,
     };
     loop {
-        let now = Instant::now();
-        let due = announcer.poll_timeout();
-        match messages.recv_timeout(due.saturating_duration_since(now)) {
+        let began = Instant::now();
+        let due = announcer.poll_timeout(began);
+        let received = messages.recv_timeout(due.saturating_duration_since(began));
+        announcer.notice_pause(began, Instant::now());
+        match received {
             Ok(message) => {
                 announcer.take(message);
                 for _ in 0..MESSAGES_PER_TURN_MAX {
@@ -126,6 +131,7 @@ struct OwnershipThread {
     /// Time for which a newly monitored node counts as alive without a packet: detection time plus
     /// [`UNHEARD_GRACE`].
     patience: Duration,
+    detection_time: Duration,
     present: BTreeMap<IpAddr, Presence>,
     pairs: BTreeSet<Pair>,
     key: Option<Secret>,
@@ -143,9 +149,25 @@ struct Leaving {
 }
 
 impl OwnershipThread {
-    fn poll_timeout(&self) -> Instant {
+    /// Returns the time until which the thread may wait for messages. While other nodes are monitored, the wait is
+    /// shorter than the detection time, so that a longer wait is a pause of the process.
+    fn poll_timeout(&self, now: Instant) -> Instant {
         let until = self.leaving.as_ref().map(|leaving| leaving.until);
-        [self.owners.poll_timeout(), until].into_iter().flatten().fold(self.count_at, Instant::min)
+        let awake_at = (!self.pairs.is_empty()).then(|| now + self.detection_time / 2);
+        [self.owners.poll_timeout(), until, awake_at].into_iter().flatten().fold(self.count_at, Instant::min)
+    }
+
+    /// Notifies the addresses if a wait from `began` to `ended` was so long that the other nodes have declared
+    /// this node down. Must be called before messages are processed, which may date from the pause.
+    fn notice_pause(&mut self, began: Instant, ended: Instant) {
+        let waited = ended.saturating_duration_since(began);
+        if !self.pairs.is_empty() && waited > self.detection_time {
+            info!(
+                milliseconds = waited.as_millis(),
+                "the agent was paused; probing before further announcements"
+            );
+            self.owners.resume(ended, entropy());
+        }
     }
 
     fn take(&mut self, message: Message) {
@@ -240,12 +262,16 @@ impl OwnershipThread {
                 None => self.present.remove(&address),
             };
         }
+        if actions.iter().any(|(_, output)| matches!(output, Output::Announce | Output::Reannounce)) {
+            self.count_at = self.count_at.min(Instant::now() + COUNT_DELAY);
+        }
         for (address, output) in actions {
             let Some(presence) = self.present.get(&address) else { continue };
             match output {
                 Output::Announce | Output::Withdraw => {}
                 Output::Reannounce if presence.is_announced => self.wire.announce_again(address),
                 Output::Reannounce => {}
+                Output::Quiet => self.wire.quiet(address),
                 Output::Probe => self.wire.probe(address, &presence.interfaces),
             }
         }

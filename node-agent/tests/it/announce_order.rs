@@ -66,6 +66,7 @@ impl Wire for Recorder {
         }
     }
     fn announce_again(&mut self, _: IpAddr) {}
+    fn quiet(&mut self, _: IpAddr) {}
     fn probe(&mut self, _: IpAddr, _: &BTreeSet<InterfaceName>) {}
     fn sent(&self) -> BTreeMap<IpAddr, SentFrames> {
         BTreeMap::new()
@@ -119,6 +120,7 @@ fn address(number: u16, epoch: u64) -> AddressState {
             candidates: vec![candidate],
             answer_ping: false,
             when_isolated: WhenIsolated::Keep,
+            probe_first: false,
             advertisements: BTreeSet::new(),
         },
     }

@@ -23,6 +23,9 @@ enum Event {
     HandOver(usize),
     /// Change of the gate (true if the node can serve the Service) of the node with this index.
     Gate(usize),
+    /// Pause of the agent process of the node with this index.
+    Pause(usize),
+    Resume(usize),
 }
 
 fn events() -> impl Strategy<Value = Vec<(Event, u64)>> {
@@ -36,10 +39,18 @@ fn events() -> impl Strategy<Value = Vec<(Event, u64)>> {
         1 => Just(Event::ControlStarts),
         1 => node.clone().prop_map(Event::Drain),
         1 => node.clone().prop_map(Event::HandOver),
-        1 => node.prop_map(Event::Gate),
+        1 => node.clone().prop_map(Event::Gate),
+        2 => node.clone().prop_map(Event::Pause),
+        2 => node.prop_map(Event::Resume),
     ];
     let pause = prop_oneof![Just(0u64), 1u64..2000, Just(30_000u64)];
     prop::collection::vec((event, pause), 1..9)
+}
+
+/// Lengths of interruptions that do not end within the last 100 ms before a takeover, in which it cannot be
+/// prevented.
+fn cut() -> impl Strategy<Value = u64> {
+    prop::sample::select(vec![300, 1200, 1700, 2600, 4000, 7000, 8000, 12_000])
 }
 
 fn carry_out(world: &mut World, event: Event) {
@@ -53,6 +64,8 @@ fn carry_out(world: &mut World, event: Event) {
         Event::Drain(node) => world.drain(node),
         Event::HandOver(node) => world.hand_over(node),
         Event::Gate(node) => world.toggle_gate(node),
+        Event::Pause(node) => world.pause(node),
+        Event::Resume(node) => world.resume(node),
     }
 }
 
@@ -70,6 +83,7 @@ proptest! {
             carry_out(&mut world, event);
             world.run(pause);
         }
+        world.resume_all();
         world.run(200_000);
         world.assert_settled();
         // No announcements without events.
@@ -118,5 +132,79 @@ proptest! {
         let gap = world.longest_gap();
         let bound = if hands_over { 10 } else { DETECTION_MS + 50 };
         prop_assert!(gap <= bound, "{gap} ms without an owner");
+    }
+
+    /// A move on request moves each client once: the previous owner does not take the address back if it
+    /// receives the announcement of the new one before the order.
+    #[test]
+    fn f117_a_move_moves_the_client_once(moves in prop::collection::vec(0usize..4, 1..6), seed in any::<u64>()) {
+        let mut world = World::new(4, seed);
+        world.delay_orders(150);
+        world.run(10_000);
+        for to in moves {
+            let expected = u64::from(world.client_at() != to);
+            world.take_moves_of_first();
+            world.move_first_to(to);
+            world.run(8_000);
+            prop_assert_eq!((world.take_moves_of_first(), world.client_at()), (expected, to));
+        }
+        world.assert_settled();
+    }
+
+    /// A standby whose link fails, once or repeatedly, takes no client from the owner, although its reports
+    /// still reach the control server.
+    #[test]
+    fn f117_an_isolated_standby_moves_no_client(
+        standby in 1usize..4, cuts in prop::collection::vec((cut(), 4_000u64..12_000), 1..8),
+        has_management in any::<bool>(), seed in any::<u64>(),
+    ) {
+        let mut world = World::new(4, seed);
+        if has_management {
+            world.separate_management();
+        }
+        world.run(10_000);
+        let owner = world.owner_of_first();
+        let standby = (owner + standby) % 4;
+        world.take_moves_of_first();
+        for (cut, pause) in cuts {
+            world.partition(1 << standby);
+            world.run(cut);
+            world.partition(0);
+            world.run(pause);
+            prop_assert_eq!(world.take_moves_of_first(), 0);
+        }
+        world.run(60_000);
+        prop_assert_eq!((world.take_moves_of_first(), world.first_in_order()), (0, owner));
+        world.assert_settled();
+    }
+
+    /// The client leaves an isolated or paused owner once, and is not moved back when the owner returns.
+    #[test]
+    fn f117_f132_a_paused_or_isolated_owner_takes_no_client_back(
+        is_paused in any::<bool>(), ms in 1_500u64..40_000, has_control in any::<bool>(),
+        has_management in any::<bool>(), seed in any::<u64>(),
+    ) {
+        let mut world = World::new(4, seed);
+        if has_management {
+            world.separate_management();
+        }
+        world.run(10_000);
+        if !has_control {
+            world.stop_control();
+        }
+        let owner = world.owner_of_first();
+        world.take_moves_of_first();
+        if is_paused {
+            world.pause(owner);
+        } else {
+            world.partition(1 << owner);
+        }
+        world.run(ms);
+        prop_assert_eq!(world.take_moves_of_first(), 1);
+        world.resume(owner);
+        world.partition(0);
+        world.run(60_000);
+        prop_assert_eq!(world.take_moves_of_first(), 0);
+        world.assert_settled();
     }
 }

@@ -109,6 +109,8 @@ fn check(report: &Report) -> Result<(), Problem> {
     let subnets: usize = facts.subnets.values().map(Vec::len).sum();
     let longest_reason = announcements.values().map(|part| part.reason.len()).max().unwrap_or(0);
     let interfaces = announcements.values().map(|part| part.interfaces.len()).max().unwrap_or(0);
+    let link_layer = facts.link_layer_addresses.iter().flat_map(|(name, address)| [name, address]);
+    let longest_link_layer = link_layer.map(String::len).max().unwrap_or(0);
     let words = announcements.values().flat_map(|part| {
         let heard = part.conflict.iter().flat_map(|conflict| [&conflict.mac, &conflict.interface]);
         part.interfaces.iter().chain(heard)
@@ -130,6 +132,8 @@ fn check(report: &Report) -> Result<(), Problem> {
         ("/facts/kernel", facts.kernel.len(), KERNEL_LENGTH_MAX),
         ("/facts/addresses", facts.addresses.len(), FACTS_MAX),
         ("/facts/subnets", subnets, FACTS_MAX),
+        ("/facts/linkLayerAddresses", facts.link_layer_addresses.len(), FACTS_MAX),
+        ("/facts/linkLayerAddresses/*", longest_link_layer, WORD_LENGTH_MAX),
         ("/warnings", warnings.len(), EVENTS_MAX),
         ("/warnings/*", longest_warning, EVENT_MESSAGE_BYTES_MAX),
         ("/events", events.len(), EVENTS_MAX),

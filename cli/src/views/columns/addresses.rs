@@ -10,6 +10,7 @@ use model::{
     },
     observed::status::{ConditionStatus, ConditionType, PoolUsage},
     primitives::quantity::Timestamp,
+    wire::report::AddressConflict,
 };
 use serde_json::Value;
 
@@ -212,12 +213,15 @@ pub(crate) fn address_state(object: &Address, now: Timestamp) -> (String, Tone) 
     }
 }
 
-/// Lists the other machines that announce the same address. Each entry is a MAC address and the interface on
-/// which it was received, such as `02:00:00:00:00:01@eth0`.
+/// Lists the other machines that announce the same address. Each entry is the name of a node, or a MAC address
+/// and the interface on which it was received, such as `02:00:00:00:00:01@eth0`.
 pub(crate) fn conflicts(address: &Address) -> Vec<String> {
     let conflicts = address.status.nodes.values().filter_map(|part| part.conflict.as_ref());
-    let mut heard: Vec<String> =
-        conflicts.map(|conflict| format!("{}@{}", conflict.mac, conflict.interface)).collect();
+    let shown = |conflict: &AddressConflict| match &conflict.node {
+        Some(node) => node.to_string(),
+        None => format!("{}@{}", conflict.mac, conflict.interface),
+    };
+    let mut heard: Vec<String> = conflicts.map(shown).collect();
     heard.sort();
     heard.dedup();
     heard

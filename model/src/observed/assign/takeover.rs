@@ -1,9 +1,9 @@
 //! Confirmation of takeovers: decides if a candidate's claim to own an address becomes the recorded order.
 //!
-//! A candidate that is cut off from the others also claims the address, and a faulty node may report anything about
-//! itself. A claim is therefore accepted only for a reason that does not depend on the claimant: the recorded owner
-//! is silent, reports that it does not announce the address, or is down for another candidate. An owner that reports
-//! and is up for any other candidate keeps the address.
+//! A candidate that is cut off from the others also claims the address, and a faulty node may report anything
+//! about itself. A claim is therefore accepted only for a reason that does not depend on the claimant: the
+//! recorded owner is silent, reports that it does not announce the address, or is down for another candidate.
+//! An owner that reports and is up for any other candidate keeps the address.
 
 use std::net::IpAddr;
 
@@ -16,8 +16,8 @@ use crate::{
 };
 
 /// Returns the candidate that has taken over an address from the first candidate of `order`, if the takeover is
-/// confirmed. With two candidates, no third one can confirm it, so that the recorded owner remains until it is silent
-/// or reports that it does not announce the address.
+/// confirmed. With two candidates, no third one can confirm it, so that the recorded owner remains until it is
+/// silent or reports that it does not announce the address.
 pub(super) fn confirmed<'a>(
     view: &ClusterView<'_>,
     book: &'a AnnouncementBook,

@@ -22,7 +22,7 @@ use crate::{
         status::{AddressStatus, AdvertisementStatus, Condition, ConditionStatus, ConditionType},
     },
     primitives::name::Name,
-    wire::report::{AddressReport, AnnouncementRole},
+    wire::report::{AddressConflict, AddressReport, AnnouncementRole},
 };
 
 /// Type of all conditions that this module returns.
@@ -54,7 +54,14 @@ pub fn address_status(of: &AnnouncementInputs<'_>, record: &AddressSpec) -> Addr
         conditions: vec![of.address(record)],
         owner: owner.map(|(node, _)| node.clone()),
         since: owner.map(|(_, announced)| announced.since),
-        nodes: of.book.reported(record.address).map(|(node, said)| (node.clone(), said.clone())).collect(),
+        nodes: of
+            .book
+            .reported(record.address)
+            .map(|(node, said)| {
+                let conflict = of.actual_conflict(record.address, node, said);
+                (node.clone(), AddressReport { conflict, ..said.clone() })
+            })
+            .collect(),
         not_candidates,
         by_bgp: of.status_by_bgp(record),
     }
@@ -84,7 +91,7 @@ pub enum AddressStanding {
     Announced,
     /// No node announces the address.
     Waiting,
-    /// Another machine on the link also announces the address.
+    /// Another machine or node also announces the address.
     Conflicting,
 }
 
@@ -184,15 +191,52 @@ impl AnnouncementInputs<'_> {
     }
 
     fn conflict(&self, address: IpAddr) -> Option<Condition> {
-        let heard = |(node, said): (&Name, &AddressReport)| Some((node.clone(), said.conflict.clone()?));
-        let (node, conflict) = self.book.reported(address).find_map(heard)?;
-        let message = format!(
-            "{node} detects that {} announces {address} too, on {}, last at {}",
-            conflict.mac, conflict.interface, conflict.at
-        );
-        Some(no(AT, ConditionReason::Conflict, message).hint(
-            "remove the address from the machine with that link-layer address, or reserve it in the pool",
+        let conflicts: Vec<_> = self
+            .book
+            .reported(address)
+            .filter_map(|(node, said)| Some((node, self.actual_conflict(address, node, said)?)))
+            .collect();
+        if let Some((node, conflict)) = conflicts.iter().find(|(_, conflict)| conflict.node.is_none()) {
+            let AddressConflict { mac, interface, at, node: _ } = conflict;
+            let message =
+                format!("{node} detects that {mac} announces {address} too, on {interface}, last at {at}");
+            return Some(no(AT, ConditionReason::Conflict, message).hint(
+                "remove the address from the machine with that link-layer address, or reserve it in the pool",
+            ));
+        }
+        let (node, AddressConflict { node: Some(other), .. }) = conflicts.first()? else { return None };
+        let message = format!("{node} and {other} both announce {address}");
+        Some(no(AT, ConditionReason::TwoOwners, message).hint(
+            "the node of lower rank yields; if the state persists, check that both nodes reach control",
         ))
+    }
+
+    /// Returns the conflict that a node reports for an address, with the name of the other machine if this is a
+    /// known node. `None` if the other machine is a node that does not announce the address any longer, or the
+    /// reporting node itself: the address has only moved.
+    fn actual_conflict(
+        &self,
+        address: IpAddr,
+        reporter: &Name,
+        said: &AddressReport,
+    ) -> Option<AddressConflict> {
+        let conflict = said.conflict.clone()?;
+        let Some(node) = conflict.node.clone().or_else(|| self.node_with(&conflict.mac)) else {
+            return Some(conflict);
+        };
+        let announces = |node: &Name| {
+            self.is_reporting(node) && self.book.role(address, node, 0) == Some(AnnouncementRole::Owner)
+        };
+        (node != *reporter && announces(&node) && announces(reporter))
+            .then_some(AddressConflict { node: Some(node), ..conflict })
+    }
+
+    fn node_with(&self, mac: &str) -> Option<Name> {
+        let has_it = |view: &&NodeView<'_>| {
+            let facts = view.report.map(|report| &report.facts);
+            facts.is_some_and(|facts| facts.link_layer_addresses.values().any(|known| known == mac))
+        };
+        self.scene.nodes.iter().find(has_it).map(|view| view.name.clone())
     }
 
     fn nobody(&self, address: IpAddr) -> Condition {

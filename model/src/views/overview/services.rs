@@ -294,7 +294,7 @@ fn announced(view: &ServiceInput<'_>, condition: &Condition) -> Option<StatusFin
     let impact = match (condition.status, condition.reason, view.announced) {
         (ConditionStatus::Unknown, ConditionReason::OwnerSilent, _) => Risk,
         (ConditionStatus::Unknown, _, _) => Notice,
-        (_, ConditionReason::Conflict, _) | (_, _, 1..) => Degraded,
+        (_, ConditionReason::Conflict | ConditionReason::TwoOwners, _) | (_, _, 1..) => Degraded,
         (_, _, 0) => Unreachable,
     };
     let is_passing = condition.reason == ConditionReason::NotYetAnnounced;

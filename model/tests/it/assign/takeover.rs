@@ -1,7 +1,36 @@
-//! Tests of claims of an address by other nodes than its recorded owner: isolated standbys, partitions and
-//! false reports.
+//! Tests of takeovers that candidates report: which of them become the recorded order, and how conflicts between
+//! announcers are shown. A node that reports false states obtains no address of a live owner.
 
-use super::*;
+use std::collections::BTreeSet;
+
+use model::{
+    observed::rollup::{AnnouncementInputs, address_status},
+    primitives::quantity::Timestamp,
+    wire::report::{AddressConflict, AnnouncementRole},
+};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::{NODES, World, host, ip, name, names, report};
+
+#[test]
+fn a_takeover_is_recorded_and_the_former_owner_does_not_preempt_it() {
+    let mut world = World::new(&["a", "b", "c"], 1);
+    world.settle(101);
+    let before = names(&world.order(101));
+    let epoch = world.announcement(101).epoch;
+    world.say(before[0].as_str(), 101, AnnouncementRole::Owner, epoch);
+    world.say(before[1].as_str(), 101, AnnouncementRole::Owner, epoch);
+    world.partition(&[&[&before[0]], &[&before[1], &before[2]]]);
+    assert!(world.settle(101), "the third candidate confirms the takeover");
+    let before: Vec<_> = before.iter().map(ToString::to_string).collect();
+    assert_eq!(world.order(101)[..2], [before[1].clone(), before[0].clone()]);
+    world.lost.insert(name(&before[0]));
+    assert!(world.settle(101) && world.order(101) == [before[1].clone(), before[2].clone()]);
+    world.lost.clear();
+    assert!(world.settle(101));
+    assert_eq!(world.order(101), [before[1].clone(), before[2].clone(), before[0].clone()]);
+}
 
 /// A candidate that is cut off from the others claims the address as well. The owner that is up for another
 /// candidate keeps it.
@@ -111,8 +140,8 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// The report of one node, whatever it contains, moves no address of a live owner. The node is a candidate from
-    /// the beginning, or becomes one by its first report.
+    /// The report of one node, whatever it contains, moves no address of a live owner. The node is a candidate
+    /// from the beginning, or becomes one by its first report.
     #[test]
     fn f117_a_lying_node_gets_no_address_of_a_live_owner(
         nodes in 2_usize..=5, liar in 0_usize..5, is_known in any::<bool>(), lies in lies(),
@@ -144,4 +173,46 @@ proptest! {
             }
         }
     }
+}
+
+fn conflict(mac: &str, node: Option<&str>) -> Option<AddressConflict> {
+    let at = Timestamp::from_unix_seconds(1_771_000_000);
+    Some(AddressConflict { mac: mac.to_owned(), interface: "eth0".to_owned(), at, node: node.map(name) })
+}
+
+/// Only an unknown machine is a conflict. A node that announces the address, too, has its own reason, and only
+/// while both nodes announce it.
+#[test]
+fn f124_a_conflict_is_an_unknown_machine_and_a_node_is_named() {
+    let mut world = World::new(&["a", "b"], 1);
+    world.settle(101);
+    let (owner, other) = (world.order(101)[0].clone(), world.order(101)[1].clone());
+    let links = json!({
+        "addresses": [ip(host(&name(&other)))], "subnets": { "eth0": ["192.0.2.0/24"] },
+        "linkLayerAddresses": { "eth0": "02:00:00:00:00:0b" },
+    });
+    world.reports.insert(name(&other), report(host(&name(&other)), json!({ "facts": links })));
+    let owns = AnnouncementRole::Owner;
+
+    world.say_with(&owner, 101, owns, 1, conflict("02:00:00:00:00:99", None));
+    assert!(world.announced(1).starts_with("False Conflict"), "{}", world.announced(1));
+    assert!(world.announced(1).contains("02:00:00:00:00:99"), "{}", world.announced(1));
+
+    for heard in [conflict("02:00:00:00:00:0b", None), conflict("02:00:00:00:00:0c", Some(&other))] {
+        world.say(&other, 101, AnnouncementRole::Standby, 1);
+        world.say_with(&owner, 101, owns, 1, heard.clone());
+        assert!(world.announced(1).starts_with("True Announced"), "{}", world.announced(1));
+        world.say(&other, 101, owns, 1);
+        assert_eq!(
+            world.announced(1),
+            format!("False TwoOwners {owner} and {other} both announce 192.0.2.101")
+        );
+        world.say_with(&other, 101, AnnouncementRole::Standby, 1, heard);
+        assert!(world.announced(1).starts_with("True Announced"), "{}", world.announced(1));
+    }
+    let record = world.snapshot().address(ip(101)).unwrap().as_address().unwrap().clone();
+    let status = world.with_scene(|scene| {
+        address_status(&AnnouncementInputs { scene: *scene, book: &world.book, bgp: &world.bgp }, &record)
+    });
+    assert!(status.nodes.values().all(|part| part.conflict.is_none()), "{status:?}");
 }

@@ -82,6 +82,7 @@ struct Mailbox {
     changes: BTreeMap<IpAddr, Option<DesiredAddress>>,
     changed: Vec<oneshot::Sender<BTreeSet<IpAddr>>>,
     again: BTreeSet<IpAddr>,
+    quiet: BTreeSet<IpAddr>,
     links: Option<Links>,
     probes: Vec<(IpAddr, BTreeSet<InterfaceName>, oneshot::Sender<ProbeAnswer>)>,
     asked: Vec<oneshot::Sender<Status>>,
@@ -141,7 +142,17 @@ impl Announcer {
     /// Announces an address again with a full burst (five announcements), for example after a conflict. Has
     /// no effect if the address is not announced.
     pub fn announce_again(&self, address: IpAddr) {
-        self.shared.mailbox().again.insert(address);
+        let mut mailbox = self.shared.mailbox();
+        mailbox.quiet.remove(&address);
+        mailbox.again.insert(address);
+        drop(mailbox);
+        self.shared.ring();
+    }
+
+    /// Ends the current burst of announcements of an address, after its first one. Requests are still answered,
+    /// and the address is announced again about once a minute.
+    pub fn quiet(&self, address: IpAddr) {
+        self.shared.mailbox().quiet.insert(address);
         self.shared.ring();
     }
 
@@ -249,13 +260,16 @@ impl Turn {
     /// Applies the pending requests of the mailbox: first opens sockets, then sends frames, then replies to
     /// the requester.
     fn turn(&mut self, mailbox: Mailbox, now: Instant) {
-        let Mailbox { changes, changed, again, links, probes, asked, is_over: _ } = mailbox;
+        let Mailbox { changes, changed, again, quiet, links, probes, asked, is_over: _ } = mailbox;
         if let Some(links) = links {
             self.machine.links(&links, now);
         }
         let refused = self.machine.set(changes, now);
         for address in again {
             self.machine.announce_again(address, now);
+        }
+        for address in quiet {
+            self.machine.quiet(address, now);
         }
         for (address, interfaces, answer) in probes {
             self.last_probe += 1;

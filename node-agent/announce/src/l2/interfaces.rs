@@ -86,8 +86,8 @@ impl Interfaces {
         for _ in 0..FRAMES_PER_TURN_MAX {
             let Some(socket) = &listener.socket else { return };
             match socket.read(&mut buffer) {
-                Read::Frame(bytes) => {
-                    machine.receive(place.0, buffer.get(..bytes).unwrap_or_default(), Instant::now());
+                Read::Frame(bytes, age) => {
+                    machine.receive(place.0, buffer.get(..bytes).unwrap_or_default(), age, Instant::now());
                 }
                 Read::Nothing => return,
                 Read::Broken(error) => {

@@ -42,6 +42,9 @@ pub const BURST_INTERVAL: Duration = Duration::from_millis(1100);
 /// Default time between announcements after the burst, ±25 %. The time is shorter than the aging time of
 /// switches and neighbor caches.
 pub const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
+/// Age of a received frame, or delay of a repeated announcement, above which the process was paused. Requests
+/// of this age are not answered, because another node may have taken over and answered them.
+pub const LATE_TIME: Duration = Duration::from_millis(500);
 /// Maximum number of addresses announced per [`Machine::timeout`] call, so that requests are answered between
 /// two calls.
 const ANNOUNCED_PER_TURN_MAX: usize = 256;
@@ -193,6 +196,20 @@ impl Machine {
         is_announced
     }
 
+    /// Ends the current burst of an address. An announcement that has not been sent at all is still sent once;
+    /// the next one follows after the refresh interval.
+    pub fn quiet(&mut self, address: IpAddr, now: Instant) {
+        let refresh = self.refresh_after();
+        let Some(held) = self.held.get_mut(&address) else { return };
+        for (index, schedule) in &mut held.places {
+            if let Some(schedule) = schedule {
+                self.due.remove(&(schedule.next, *index, address));
+                schedule.end_burst(now + refresh);
+                self.due.insert((schedule.next, *index, address));
+            }
+        }
+    }
+
     /// Returns the time at which [`Self::timeout`] must be called, or `None` if nothing is scheduled.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
@@ -214,7 +231,9 @@ impl Machine {
         }
     }
 
-    /// Sends one gratuitous announcement of an address on an interface and schedules the next announcement.
+    /// Sends one gratuitous announcement of an address on an interface and schedules the next announcement. A
+    /// repeated announcement that is late is postponed, because the process was paused and another node may
+    /// have taken over.
     fn announce(&mut self, address: IpAddr, index: u32, now: Instant) {
         let refresh = self.refresh_after();
         let Some(held) = self.held.get_mut(&address) else { return };
@@ -222,9 +241,15 @@ impl Machine {
         else {
             return;
         };
-        let pause = schedule.step(refresh);
+        let is_late = now > schedule.next + LATE_TIME && !schedule.is_first();
+        let pause = if is_late { BURST_INTERVAL } else { schedule.step(refresh) };
         schedule.next = now + pause;
         self.due.insert((schedule.next, index, address));
+        if is_late {
+            return;
+        }
+        // The next announcement of another station is a reaction to this one.
+        held.told.1.clear();
         let family = IpFamily::of(address);
         for frame in frames::gratuitous(address, port.mac) {
             held.counters.gratuitous += 1;

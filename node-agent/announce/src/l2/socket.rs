@@ -1,8 +1,9 @@
 //! Packet socket (`packet(7)`) that receives filtered ARP or IPv6 frames on one interface.
 
 use std::{
-    io,
+    io::{self, IoSliceMut},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    time::{Duration, SystemTime},
 };
 
 use kernel::{
@@ -12,7 +13,13 @@ use kernel::{
 use model::primitives::net::IpFamily;
 use nix::{
     errno::Errno,
-    sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, setsockopt, socket, sockopt},
+    sys::{
+        socket::{
+            AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, send, setsockopt,
+            socket, sockopt,
+        },
+        time::TimeSpec,
+    },
 };
 
 use super::{
@@ -31,8 +38,8 @@ pub(super) struct PacketSocket {
 /// Result of one non-blocking read from a packet socket.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Read {
-    /// A frame with this number of bytes.
-    Frame(usize),
+    /// A frame with this number of bytes, and the time since the kernel received it; zero if unknown.
+    Frame(usize, Duration),
     /// No frame has been received.
     Nothing,
     /// The socket has failed and must be reopened.
@@ -49,6 +56,8 @@ impl PacketSocket {
         // If the kernel refuses the size, the smaller buffer only loses frames earlier in a flood.
         let _ = setsockopt(&descriptor, sockopt::RcvBufForce, &BUFFER_BYTES);
         let _ = setsockopt(&descriptor, sockopt::SndBufForce, &BUFFER_BYTES);
+        // Without timestamps every frame counts as new.
+        let _ = setsockopt(&descriptor, sockopt::ReceiveTimestampns, &true);
         // Not supported by kernels before 4.20; the filter drops our own frames as well.
         let _ = socket_option::ignore_outgoing(descriptor.as_fd());
         let socket = Self { descriptor };
@@ -71,9 +80,14 @@ impl PacketSocket {
 
     /// Reads one frame from the socket without blocking.
     pub(super) fn read(&self, buffer: &mut [u8; FRAME_BYTES_MAX as usize]) -> Read {
+        let mut control = nix::cmsg_space!(TimeSpec);
         loop {
-            match recv(self.descriptor.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(bytes) => return Read::Frame(bytes),
+            let (descriptor, flags) = (self.descriptor.as_raw_fd(), MsgFlags::MSG_DONTWAIT);
+            match recvmsg::<()>(descriptor, &mut [IoSliceMut::new(buffer)], Some(&mut control), flags) {
+                Ok(message) => {
+                    let received_at = message.cmsgs().ok().and_then(|mut all| all.find_map(timestamp));
+                    return Read::Frame(message.bytes, received_at.map(age).unwrap_or_default());
+                }
                 Err(Errno::EAGAIN) => return Read::Nothing,
                 // Reported once when the interface goes down; the socket works again when it comes up.
                 Err(Errno::EINTR | Errno::ENETDOWN | Errno::ENOBUFS) => {}
@@ -92,6 +106,20 @@ impl AsFd for PacketSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
+}
+
+#[allow(clippy::wildcard_enum_match_arm, reason = "not our enum")]
+fn timestamp(control: ControlMessageOwned) -> Option<Duration> {
+    match control {
+        ControlMessageOwned::ScmTimestampns(at) => Some(at.into()),
+        _ => None,
+    }
+}
+
+/// Returns the time since `received_at`, given as time since the Unix epoch; zero if this is in the future
+/// because the clock was set.
+fn age(received_at: Duration) -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + received_at).unwrap_or_default()
 }
 
 fn bind(descriptor: BorrowedFd<'_>, index: u32, family: IpFamily) -> io::Result<()> {

@@ -70,6 +70,8 @@ pub trait Wire: Send {
     /// Announces an address again with a full burst of announcements, as a defense against another announcer
     /// or after the return of a candidate.
     fn announce_again(&mut self, address: IpAddr);
+    /// Stops repeated announcements of an address until it is announced again. Requests are still answered.
+    fn quiet(&mut self, address: IpAddr);
     /// Starts a probe that checks if another station uses the address. [`WireEvent::Probed`] follows within
     /// half a second.
     fn probe(&mut self, address: IpAddr, interfaces: &BTreeSet<InterfaceName>);

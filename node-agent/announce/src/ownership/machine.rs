@@ -17,11 +17,15 @@
 //!    └───────────────────────────────────────────────────────▶ Owner ──▶ Standby: a gate closed, an order or a
 //!                                                                         candidate of higher rank took it away
 //! ```
-//! Three rules keep the ownership stable: a returning node probes before it announces and leaves the address
-//! to a node that replies; an owner remains owner when a candidate of higher rank returns; if two nodes
-//! announce, the one of higher rank stays. Invariants: announcements never alternate endlessly (every defense
-//! is rate-limited), and an owner does not give up an address because of a stranger, a station that is not a
+//! Rules that keep the ownership stable: a returning node probes before it announces and leaves the address to
+//! a node that replies, also if it was only paused or isolated; an owner remains owner when a candidate of
+//! higher rank returns; if two nodes announce, the one of higher rank stays; a candidate whose session fails
+//! repeatedly must fail for longer. Invariants: announcements never alternate endlessly (every defense is
+//! rate-limited), and an owner does not give up an address because of a stranger, a station that is not a
 //! candidate (RFC 5227 §2.4 (b)).
+
+mod defence;
+mod hold_down;
 
 use std::{
     collections::BTreeMap,
@@ -30,10 +34,13 @@ use std::{
 
 use model::{kinds::advertisement::WhenIsolated, primitives::name::Name};
 
+use self::{defence::Defence, hold_down::SessionHistory};
 pub use super::types::{
     CandidateOrder, Cause, Input, Liveness, ObservedStation, Output, OwnershipConflict, Party, Phase, Why,
 };
 pub use base::Gate;
+pub use defence::{DEFENCES_MAX, DEFEND_FLOOR, DEFEND_INTERVAL, ORDER_WAIT};
+pub use hold_down::{HOLD_DOWN, HOLD_DOWN_MAX, STEADY_TIME};
 
 /// Maximum time for which the previous owner keeps announcing after a new candidate order has moved the
 /// address. The previous owner stops earlier if it receives an announcement of the new one.
@@ -49,28 +56,23 @@ pub const CHECK_TIME: Duration = Duration::from_secs(30);
 pub const CHECK_STAGGER: Duration = Duration::from_secs(3);
 /// Maximum duration of a probe. A longer probe is treated as unanswered.
 pub const PROBE_TIME_MAX: Duration = Duration::from_secs(2);
-/// Delay after which an owner announces again when a different candidate has returned, in case that candidate
-/// has announced the address.
+/// Delay after which an owner announces again when a candidate of lower rank has returned, in case that
+/// candidate has announced the address.
 pub const REMIND_TIME: Duration = Duration::from_secs(1);
-/// Minimum time between two defenses (announcements in reply to another announcer) against a station that is
-/// not a candidate; `DEFEND_INTERVAL` of RFC 5227 §1.1.
-pub const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
-/// Minimum time between the first defense (announcement in reply to another announcer) against a candidate
-/// and the next one. Doubles with each defense, up to [`DEFEND_INTERVAL`].
-pub const DEFEND_FLOOR: Duration = Duration::from_secs(1);
-/// Number of defenses (announcements in reply) against another candidate, after which the node whose name
-/// comes first in sort order wins.
-pub const DEFENCES_MAX: u32 = 3;
+/// Delay after which an owner probes the address when a candidate of higher rank has returned, in case that
+/// candidate announces the address. The candidate leaves the address earlier if it was isolated.
+pub const RETURN_CHECK_TIME: Duration = Duration::from_secs(2);
+/// Time after a pause of the process in which failures of sessions may be a consequence of the pause.
+pub const RESUME_TIME: Duration = Duration::from_secs(5);
+/// Time after the failure of a session for which a node that reaches none of several other candidates may have
+/// lost its own link.
+pub const SUSPICION_TIME: Duration = Duration::from_secs(30);
+/// Delay after which such a node repeats its announcement once, instead of the usual burst.
+pub const LONELY_REMIND_TIME: Duration = Duration::from_secs(20);
+/// Maximum time between the failures of two sessions that may have the same cause: the link of this node.
+pub const SAME_CAUSE_TIME: Duration = Duration::from_secs(2);
 /// Time for which a conflict is shown in the status after it was last observed.
 pub const CONFLICT_TIME: Duration = Duration::from_secs(60);
-
-/// State of the current series of defenses (announcements in reply to another announcer, RFC 5227 §2.4).
-#[derive(Debug, Clone, Copy)]
-struct Defence {
-    last: Instant,
-    wait: Duration,
-    count: u32,
-}
 
 /// Ownership of one load balancer address, from the perspective of one node.
 #[derive(Debug, Clone)]
@@ -80,6 +82,7 @@ pub struct Ownership {
     /// True if this node, as the first candidate, may announce without a probe.
     is_fresh: bool,
     peers: BTreeMap<Name, Liveness>,
+    sessions: BTreeMap<Name, SessionHistory>,
     gate: Gate,
     has_control: bool,
     phase: Phase,
@@ -88,6 +91,8 @@ pub struct Ownership {
     /// Epoch (version number) of the candidate order in which this node last became or remained owner; 0 if
     /// never.
     claimed: u64,
+    owner_since: Option<Instant>,
+    resumed_at: Option<Instant>,
     leave_at: Option<Instant>,
     ask_at: Option<Instant>,
     check_at: Option<Instant>,
@@ -95,7 +100,7 @@ pub struct Ownership {
     /// announces.
     is_checking: bool,
     remind_at: Option<Instant>,
-    defence: Option<Defence>,
+    defence: Defence,
     conflict: Option<OwnershipConflict>,
 }
 
@@ -108,17 +113,20 @@ impl Ownership {
             order: CandidateOrder::default(),
             is_fresh: false,
             peers: BTreeMap::new(),
+            sessions: BTreeMap::new(),
             gate: Gate::Closed("its Services have not been programmed since the start".to_owned()),
             has_control: false,
             phase: Phase::Away,
             believed: None,
             claimed: 0,
+            owner_since: None,
+            resumed_at: None,
             leave_at: None,
             ask_at: None,
             check_at: None,
             is_checking: false,
             remind_at: None,
-            defence: None,
+            defence: Defence::default(),
             conflict: None,
         }
     }
@@ -171,6 +179,10 @@ impl Ownership {
             Input::Control(has_control) => self.has_control = has_control,
             Input::Heard(heard) => self.hear(heard, now, random, &mut outputs),
             Input::Probed(answer) => self.take_answer(answer, now, random, &mut outputs),
+            Input::Resumed => {
+                self.resumed_at = Some(now);
+                self.doubt(now, &mut outputs);
+            }
             Input::Timeout => {}
         }
         self.decide(now, &mut outputs);
@@ -189,6 +201,9 @@ impl Ownership {
                 self.peers.get(name).and_then(patience)
             }
             Phase::Standby(Why::Answered(_)) => self.ask_at,
+            Phase::Standby(Why::Unsteady(name)) => {
+                self.sessions.get(name).and_then(SessionHistory::held_until)
+            }
             Phase::Standby(Why::Before(_)) => self.check_at,
             Phase::Probing(until) => Some(*until),
             Phase::Owner(_) if self.claimed != self.order.epoch && self.leave_at.is_none() => {
@@ -197,7 +212,9 @@ impl Ownership {
             Phase::Away | Phase::Standby(_) | Phase::Owner(_) => None,
         };
         let forgets = self.conflict.as_ref().map(|conflict| conflict.at + CONFLICT_TIME);
-        [waits, self.leave_at, self.remind_at, forgets].into_iter().flatten().min()
+        let checks = self.check_at.filter(|_| matches!(self.phase, Phase::Owner(_)));
+        let defends = self.defence.poll_timeout();
+        [waits, self.leave_at, self.remind_at, checks, defends, forgets].into_iter().flatten().min()
     }
 
     fn follow(&mut self, order: CandidateOrder) {
@@ -208,8 +225,10 @@ impl Ownership {
             // a known announcer.
             self.believed = None;
             self.leave_at = None;
+            self.is_checking = false;
         }
         self.peers.retain(|name, _| order.candidates.contains(name));
+        self.sessions.retain(|name, _| order.candidates.contains(name));
         self.order = order;
     }
 
@@ -217,63 +236,36 @@ impl Ownership {
         if !self.order.candidates.contains(&name) || name == self.me {
             return;
         }
-        let rank = self.rank_of(&name);
-        let previous = self.peers.insert(name, liveness);
+        let (rank, was_alone) = (self.rank_of(&name), self.is_alone());
+        let previous = self.peers.insert(name.clone(), liveness);
+        self.sessions.entry(name).or_default().follow(previous, liveness, now);
         let has_returned = liveness == Liveness::Up && previous != Some(Liveness::Up);
-        if has_returned && matches!(self.phase, Phase::Owner(_)) {
+        if !matches!(self.phase, Phase::Owner(_)) {
+            return;
+        }
+        let is_cut_off = self.is_alone() && !was_alone && liveness == Liveness::Down;
+        if is_cut_off || (has_returned && was_alone && previous == Some(Liveness::Down)) {
+            // The others may have declared this node down and have taken over.
+            self.doubt(now, outputs);
+        } else if has_returned && rank < self.rank() {
             // A node that was partitioned may have announced as well. Probe it if it would win, announce to
             // it if it would lose.
-            if rank < self.rank() {
-                outputs.push(Output::Probe);
-            }
+            self.check_at.get_or_insert(now + RETURN_CHECK_TIME);
+        } else if has_returned {
             self.remind_at.get_or_insert(now + REMIND_TIME);
         }
     }
 
-    fn hear(&mut self, heard: ObservedStation, now: Instant, random: u64, outputs: &mut Vec<Output>) {
-        if let Party::Candidate(name) = &heard.party {
-            self.believed = Some(name.clone());
-        }
-        match self.phase {
-            Phase::Owner(_) => {}
-            Phase::Probing(_) => return self.leave_to(heard, now, random, outputs),
-            Phase::Away | Phase::Standby(_) => return,
-        }
-        let defence = self.defence.filter(|defence| now < defence.last + CONFLICT_TIME);
-        if !self.wins_against(&heard.party, defence.map_or(0, |defence| defence.count)) {
-            return self.leave_to(heard, now, random, outputs);
-        }
-        let floor = match heard.party {
-            Party::Stranger => DEFEND_INTERVAL,
-            Party::Candidate(_) => DEFEND_FLOOR,
-        };
-        self.believed = None;
-        self.conflict = Some(OwnershipConflict { heard, at: now });
-        let (wait, count) = match defence {
-            Some(Defence { last, wait, .. }) if now < last + wait => return,
-            Some(Defence { wait, count, .. }) => ((wait * 2).clamp(floor, DEFEND_INTERVAL), count + 1),
-            None => (floor, 1),
-        };
-        self.defence = Some(Defence { last: now, wait, count });
-        outputs.push(Output::Reannounce);
+    /// Returns the times of the last failures of sessions that may have the same cause.
+    fn last_failures(&self) -> impl Iterator<Item = Instant> {
+        let failures = || self.sessions.values().filter_map(SessionHistory::down_at);
+        let last = failures().max();
+        failures().filter(move |at| last.is_some_and(|last| *at + SAME_CAUSE_TIME >= last))
     }
 
-    /// Returns true if this node remains owner against another announcer after `defences` defenses. A node
-    /// yields if it is handing over, or if it is not a candidate and the announcer is one. An owner does not
-    /// yield to a stranger. A candidate of higher rank wins. Against one of lower rank this node remains
-    /// owner; after [`DEFENCES_MAX`] defenses, the node whose name comes first wins.
-    fn wins_against(&self, party: &Party, defences: u32) -> bool {
-        if self.leave_at.is_some() {
-            // We are handing this address over, so another announcer is expected.
-            return false;
-        }
-        let Party::Candidate(name) = party else { return true };
-        match (self.rank(), self.rank_of(name)) {
-            (None, _) => false,
-            (Some(mine), Some(theirs)) if theirs < mine => false,
-            // With different orders each node may consider itself the winner; then the names decide.
-            (Some(_), _) => defences < DEFENCES_MAX || self.me < *name,
-        }
+    /// Returns true if no other candidate is up.
+    fn is_alone(&self) -> bool {
+        !self.peers.values().any(|liveness| *liveness == Liveness::Up)
     }
 
     fn take_answer(
@@ -285,9 +277,10 @@ impl Ownership {
     ) {
         match (&self.phase, answer) {
             (Phase::Owner(_), Some(heard)) => self.hear(heard, now, random, outputs),
+            (Phase::Owner(_), None) => _ = self.defence.end_doubt(),
             (Phase::Probing(_), Some(heard)) => self.leave_to(heard, now, random, outputs),
             (Phase::Probing(_), None) => self.phase = Phase::Probing(now),
-            (Phase::Away | Phase::Standby(_) | Phase::Owner(_), _) => {}
+            (Phase::Away | Phase::Standby(_), _) => {}
         }
     }
 
@@ -296,6 +289,7 @@ impl Ownership {
     fn leave_to(&mut self, heard: ObservedStation, now: Instant, random: u64, outputs: &mut Vec<Output>) {
         if let Party::Candidate(name) = &heard.party {
             self.believed = Some(name.clone());
+            self.conflict = None;
             if let Some(liveness @ Liveness::Down) = self.peers.get_mut(name) {
                 // The node is alive, although not for the monitor, so its session state proves nothing.
                 *liveness = Liveness::Unknown { until: now };
@@ -313,8 +307,16 @@ impl Ownership {
         if self.conflict.as_ref().is_some_and(|conflict| now >= conflict.at + CONFLICT_TIME) {
             self.conflict = None;
         }
-        if self.remind_at.take_if(|at| now >= *at).is_some() && matches!(self.phase, Phase::Owner(_)) {
-            outputs.push(Output::Reannounce);
+        if matches!(self.phase, Phase::Owner(_)) {
+            if self.remind_at.take_if(|at| now >= *at).is_some() {
+                outputs.push(Output::Reannounce);
+                if self.may_be_cut_off(now) {
+                    outputs.push(Output::Quiet);
+                }
+            }
+            if self.check_at.take_if(|at| now >= *at).is_some() {
+                outputs.push(Output::Probe);
+            }
         }
         match (&self.phase, self.rank()) {
             (Phase::Owner(_), _) => self.decide_as_owner(now, outputs),
@@ -338,19 +340,41 @@ impl Ownership {
                 (Some(_), None) => (self.claimed, self.leave_at) = (self.order.epoch, None),
                 // Not received yet. If the node is alive, it announces, and its announcement will be
                 // received.
-                (Some(_), Some(Why::Unheard(_) | Why::Restarting(_))) => {}
-                // The address must not be without an owner because the new one is slow.
-                (Some(_) | None, _) => {
-                    self.leave_at.get_or_insert(now + LEAVE_TIME);
-                    // An address that is handed over is not announced again.
-                    self.remind_at = None;
+                (Some(_), Some(Why::Unheard(_) | Why::Restarting(_) | Why::Unsteady(_))) => {}
+                (Some(_) | None, why) if self.was_replaced(now) => {
+                    return self.stand_by(why.unwrap_or(Why::Unordered), outputs);
                 }
+                // The address must not be without an owner because the new one is slow.
+                (Some(_) | None, _) if self.leave_at.is_none() => {
+                    self.leave_at = Some(now + LEAVE_TIME);
+                    // An address that is handed over is not announced again.
+                    (self.remind_at, self.check_at) = (None, None);
+                    self.defence.cancel();
+                    outputs.push(Output::Quiet);
+                }
+                (Some(_) | None, _) => {}
             }
         }
         if self.leave_at.is_some_and(|at| now >= at) {
             let why = self.live_before(now).unwrap_or(Why::Unordered);
-            self.stand_by(why, outputs);
+            return self.stand_by(why, outputs);
         }
+        self.defend_when_due(now, outputs);
+    }
+
+    /// Returns true if a candidate that the new order ranks before this node has announced the address already,
+    /// which was received before the order.
+    fn was_replaced(&mut self, now: Instant) -> bool {
+        let Some(rival) = self.defence.recent_rival(now) else { return false };
+        let is_before = match (self.rank(), self.rank_of(rival)) {
+            (Some(mine), Some(theirs)) => theirs < mine,
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        if is_before {
+            self.believed = Some(rival.clone());
+        }
+        is_before
     }
 
     fn decide_as_candidate(&mut self, rank: usize, now: Instant, outputs: &mut Vec<Output>) {
@@ -361,22 +385,25 @@ impl Ownership {
             return self.wait_behind(why, rank, now, outputs);
         }
         self.check_at = None;
-        if rank == 0 && self.is_fresh {
-            return self.claim(Cause::First, outputs);
+        if rank == 0 && self.is_fresh && !self.order.probe_first {
+            return self.claim(Cause::First, now, outputs);
         }
         match &self.phase {
+            Phase::Probing(until) if now >= *until && rank == 0 && self.is_fresh => {
+                self.claim(Cause::First, now, outputs);
+            }
             Phase::Standby(Why::Before(name)) if self.may_be_owner(name) => match self.how_it_ended(name) {
-                Some(cause) => self.claim(cause, outputs),
+                Some(cause) => self.succeed(cause, now, outputs),
                 None => self.ask(now, outputs),
             },
             Phase::Standby(Why::Answered(ObservedStation { party: Party::Candidate(name), .. })) => {
                 match self.how_it_ended(name) {
-                    Some(cause) => self.claim(cause, outputs),
+                    Some(cause) => self.succeed(cause, now, outputs),
                     None => self.ask_when_due(now, outputs),
                 }
             }
             Phase::Standby(Why::Answered(_)) => self.ask_when_due(now, outputs),
-            Phase::Probing(until) if now >= *until => self.claim(Cause::NobodyAnswered, outputs),
+            Phase::Probing(until) if now >= *until => self.claim(Cause::NobodyAnswered, now, outputs),
             Phase::Probing(_) | Phase::Owner(_) => {}
             Phase::Standby(_) | Phase::Away => self.ask(now, outputs),
         }
@@ -391,7 +418,7 @@ impl Ownership {
         }
         if let (Phase::Probing(until), true) = (&self.phase, self.is_checking) {
             if now >= *until {
-                self.claim(Cause::NobodyAnswered, outputs);
+                self.claim(Cause::NobodyAnswered, now, outputs);
             }
             return;
         }
@@ -411,9 +438,8 @@ impl Ownership {
         if let Gate::Closed(why) = &self.gate {
             return Some(Why::Closed(why.clone()));
         }
-        let is_alone = || !self.peers.values().any(|liveness| *liveness == Liveness::Up);
         let is_isolated =
-            self.order.when_isolated == WhenIsolated::Withdraw && !self.has_control && is_alone();
+            self.order.when_isolated == WhenIsolated::Withdraw && !self.has_control && self.is_alone();
         is_isolated.then_some(Why::Isolated)
     }
 
@@ -424,7 +450,11 @@ impl Ownership {
             Some(Liveness::Up) => Some(Why::Before(name.clone())),
             Some(Liveness::Unknown { until }) => (now < *until).then(|| Why::Unheard(name.clone())),
             Some(Liveness::Restarting { until }) => (now < *until).then(|| Why::Restarting(name.clone())),
-            Some(Liveness::Down | Liveness::HandedOver) => None,
+            Some(Liveness::Down) => {
+                let held_until = self.sessions.get(name).and_then(SessionHistory::held_until);
+                held_until.is_some_and(|until| now < until).then(|| Why::Unsteady(name.clone()))
+            }
+            Some(Liveness::HandedOver) => None,
             // Not monitored yet; monitoring starts with the same order.
             None => Some(Why::Unheard(name.clone())),
         })
@@ -447,6 +477,19 @@ impl Ownership {
         }
     }
 
+    /// Takes the address over from its owner. Probes first if the silence of the owner proves little: its
+    /// session fails repeatedly, or this node was paused and may have missed its packets.
+    fn succeed(&mut self, cause: Cause, now: Instant, outputs: &mut Vec<Output>) {
+        let is_doubtful = match &cause {
+            Cause::Silent(name) => {
+                self.resumed_at.is_some_and(|at| now < at + RESUME_TIME)
+                    || self.sessions.get(name).is_some_and(SessionHistory::is_unsteady)
+            }
+            Cause::First | Cause::HandedOver(_) | Cause::NobodyAnswered => false,
+        };
+        if is_doubtful { self.ask(now, outputs) } else { self.claim(cause, now, outputs) }
+    }
+
     fn ask_when_due(&mut self, now: Instant, outputs: &mut Vec<Output>) {
         if self.ask_at.is_none_or(|at| now >= at) {
             self.ask(now, outputs);
@@ -459,16 +502,31 @@ impl Ownership {
         outputs.push(Output::Probe);
     }
 
-    fn claim(&mut self, cause: Cause, outputs: &mut Vec<Output>) {
+    fn claim(&mut self, cause: Cause, now: Instant, outputs: &mut Vec<Output>) {
         self.end();
         (self.is_fresh, self.claimed, self.believed) = (false, self.order.epoch, None);
+        self.owner_since = Some(now);
         self.phase = Phase::Owner(cause);
         outputs.push(Output::Announce);
+        if self.may_be_cut_off(now) {
+            self.remind_at = Some(now + LONELY_REMIND_TIME);
+            outputs.push(Output::Quiet);
+        }
+    }
+
+    /// Returns true if this node may have lost its link: it reaches none of several other candidates since a
+    /// recent failure. Repeated announcements would then take the address from its owner at the moment the link
+    /// works again.
+    fn may_be_cut_off(&self, now: Instant) -> bool {
+        let failures = self.sessions.values().filter_map(SessionHistory::down_at);
+        self.is_alone()
+            && self.order.candidates.len() > 2
+            && failures.max().is_some_and(|at| now <= at + SUSPICION_TIME)
     }
 
     fn stand_by(&mut self, why: Why, outputs: &mut Vec<Output>) {
         if matches!(self.phase, Phase::Owner(_)) {
-            outputs.retain(|output| *output == Output::Probe);
+            outputs.clear();
             outputs.push(Output::Withdraw);
             self.end();
             // Also applies to an order received while the gate was closed: another node may own the address
@@ -478,9 +536,10 @@ impl Ownership {
         self.phase = if self.rank().is_some() { Phase::Standby(why) } else { Phase::Away };
     }
 
-    /// Stops the timers for defense, handover and reminder when this node is no longer the owner.
+    /// Stops the timers for defense, handover, reminder and check when this node is no longer the owner.
     fn end(&mut self) {
-        (self.leave_at, self.remind_at, self.defence) = (None, None, None);
+        (self.leave_at, self.remind_at, self.check_at, self.owner_since) = (None, None, None, None);
+        self.defence = Defence::default();
     }
 
     fn before(&self) -> impl Iterator<Item = &Name> {

@@ -177,6 +177,7 @@ impl Owners {
             candidates: announcement.candidates.iter().map(|candidate| candidate.node.clone()).collect(),
             when_isolated: announcement.when_isolated,
             is_old,
+            probe_first: announcement.probe_first,
         };
         let mut inputs = vec![Input::Control(self.has_control), Input::Ordered(order)];
         for (pair, node) in self.pairs_of(&state) {
@@ -267,6 +268,14 @@ impl Owners {
             for address in self.entries.keys().copied().collect::<Vec<_>>() {
                 self.feed(address, [Input::Control(has_control)], now, random);
             }
+        }
+    }
+
+    /// Notifies the state machines of all addresses that the process was paused for longer than the detection
+    /// time of the other nodes.
+    pub fn resume(&mut self, now: Instant, random: u64) {
+        for address in self.entries.keys().copied().collect::<Vec<_>>() {
+            self.feed(address, [Input::Resumed], now, random);
         }
     }
 

@@ -39,6 +39,9 @@ pub struct CandidateOrder {
     /// True if the order comes from the agent's journal on disk (stored before its restart), so that another
     /// node may have taken the address since it was written.
     pub is_old: bool,
+    /// True if no node has announced the address yet, so that the first candidate probes before it announces
+    /// the address.
+    pub probe_first: bool,
 }
 
 /// Kind of station that announced the address or replied to a probe for it.
@@ -77,6 +80,8 @@ pub enum Input {
     Heard(ObservedStation),
     /// The probe requested by [`Output::Probe`] has ended, with the station that replied, or `None`.
     Probed(Option<ObservedStation>),
+    /// The process was paused for longer than the detection time of the other nodes, which may have taken over.
+    Resumed,
     /// The time returned by [`Ownership::poll_timeout`] has been reached.
     Timeout,
 }
@@ -90,6 +95,9 @@ pub enum Output {
     Reannounce,
     /// Stop replying to requests for the address.
     Withdraw,
+    /// Stop repeating the announcement until the next [`Self::Announce`] or [`Self::Reannounce`]. Requests are
+    /// still answered.
+    Quiet,
     /// Send a probe to find out if another station uses the address.
     Probe,
 }
@@ -110,6 +118,9 @@ pub enum Why {
     Unheard(Name),
     /// This candidate of higher rank is restarting and still counts as alive.
     Restarting(Name),
+    /// The session with this candidate of higher rank is down, but fails repeatedly, so that the candidate
+    /// still counts as alive.
+    Unsteady(Name),
     /// This station announces the address, or has replied to a probe.
     Answered(ObservedStation),
 }
@@ -140,7 +151,8 @@ pub enum Phase {
     Owner(Cause),
 }
 
-/// Conflict with another announcer of the address, shown in the status for one minute.
+/// Conflict with a stranger that announces the address, or with another candidate that continues to announce it
+/// after a defense. Shown in the status for one minute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnershipConflict {
     /// Station that announced the address.

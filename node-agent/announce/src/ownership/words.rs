@@ -49,6 +49,12 @@ fn standby(ownership: &Ownership, why: &Why) -> (AnnouncementRole, String) {
         Why::Restarting(name) => {
             (AnnouncementRole::Standby, format!("{name} is before this node and restarts"))
         }
+        Why::Unsteady(name) => (
+            AnnouncementRole::Standby,
+            format!(
+                "the session with {name}, which is before this node, fails repeatedly; waiting for a longer failure"
+            ),
+        ),
         Why::Answered(ObservedStation { party: Party::Candidate(name), mac, interface }) => {
             (AnnouncementRole::Standby, format!("{name} ({mac} on {interface}) answers for it and keeps it"))
         }

@@ -25,8 +25,10 @@ use node_agent::announce::{
 pub(crate) const DETECTION_MS: u64 = 750;
 /// Time until two nodes that reach each other have a session, in milliseconds.
 const SESSION_MS: u64 = 1500;
-/// Time until a probe without reply ends, in milliseconds.
-const PROBE_MS: u64 = 300;
+/// Number of requests that a probe sends.
+const PROBE_ROUNDS: u64 = 3;
+/// Time between two requests of a probe, and between the last one and the end of the probe, in milliseconds.
+const PROBE_INTERVAL_MS: u64 = 100;
 /// Delay of frames on the link, in milliseconds.
 const LINK_MS: u64 = 1;
 /// Time from a candidate order until a node from which no packet was received yet counts as down, in
@@ -36,8 +38,13 @@ const PATIENCE_MS: u64 = DETECTION_MS + 3000;
 const BURST_ROUNDS: u64 = 5;
 const BURST_MS: u64 = 1100;
 const REFRESH_MS: u64 = 60_000;
+/// Time without a report after which the control server considers a node silent, in milliseconds.
+const LEASE_MS: u64 = 15_000;
+/// Bit in the number of a burst that ended early.
+const QUIET: u64 = 1 << 63;
 
 mod control;
+mod events;
 mod sessions;
 
 type Orders = BTreeMap<IpAddr, (u64, Vec<usize>)>;
@@ -50,12 +57,21 @@ pub(crate) struct World {
     /// Side of the network partition on which each node is, by node index. Nodes with equal values reach each
     /// other; the control server is on the side `false`.
     sides: Vec<bool>,
+    /// True if the control server reaches the nodes over a separate network, also during a partition.
+    has_management_network: bool,
+    /// Maximum additional delay of an order on the way to a node, in milliseconds.
+    order_jitter_ms: u64,
     control: Control,
     queue: BTreeMap<(u64, u64), Arrival>,
     sequence: u64,
     bursts: u64,
     gap_since: Option<u64>,
     longest_gap: u64,
+    /// Node to which a client on side `false` sends packets for each address: the last one from which it
+    /// received an announcement.
+    client: BTreeMap<IpAddr, usize>,
+    /// Number of times that the client of the first address was moved to another node.
+    client_moves: u64,
 }
 
 struct Node {
@@ -64,6 +80,9 @@ struct Node {
     journal: Orders,
     life: u64,
     is_open: bool,
+    /// Arrivals since the process of the node was paused; `None` while it runs.
+    paused: Option<Vec<Arrival>>,
+    paused_at: u64,
     /// Simulated BFD session with each other node, by node index. A missing session is down.
     sessions: BTreeMap<usize, Session>,
     leaving: BTreeSet<IpAddr>,
@@ -80,14 +99,18 @@ struct Control {
     runs: bool,
     orders: Orders,
     drained: BTreeSet<usize>,
+    /// Time since which each node does not report.
+    silent_since: BTreeMap<usize, u64>,
 }
 
 enum Arrival {
     Order { node: usize, life: u64, address: IpAddr, epoch: u64, candidates: Vec<usize> },
     Heard { to: usize, from: usize, address: IpAddr },
     Round { node: usize, life: u64, address: IpAddr, burst: u64, round: u64 },
+    ProbeRound { node: usize, life: u64, address: IpAddr, round: u64 },
     Probed { node: usize, life: u64, address: IpAddr, by: Option<usize> },
     Report { from: usize, address: IpAddr },
+    LeaseEnd,
     Ended { node: usize, life: u64 },
 }
 
@@ -118,19 +141,28 @@ impl World {
             candidates.rotate_left((usize::try_from(seed % 7).unwrap() + index) % nodes);
             (address, (1, candidates))
         });
-        let control = Control { runs: true, orders: orders.collect(), drained: BTreeSet::new() };
+        let control = Control {
+            runs: true,
+            orders: orders.collect(),
+            drained: BTreeSet::new(),
+            silent_since: BTreeMap::new(),
+        };
         let mut world = Self {
             begin: Instant::now(),
             now: 0,
             random: seed | 1,
             nodes: Vec::new(),
             sides: vec![false; nodes],
+            has_management_network: false,
+            order_jitter_ms: 0,
             control,
             queue: BTreeMap::new(),
             sequence: 0,
             bursts: 0,
             gap_since: None,
             longest_gap: 0,
+            client: BTreeMap::new(),
+            client_moves: 0,
         };
         for node in 0..nodes {
             world.nodes.push(Node {
@@ -138,6 +170,8 @@ impl World {
                 journal: Orders::new(),
                 life: 0,
                 is_open: true,
+                paused: None,
+                paused_at: 0,
                 sessions: BTreeMap::new(),
                 leaving: BTreeSet::new(),
                 bursts: BTreeMap::new(),
@@ -145,83 +179,6 @@ impl World {
             world.start(node);
         }
         world
-    }
-
-    pub(crate) fn kill(&mut self, node: usize) {
-        self.nodes[node].owners = None;
-        self.nodes[node].life += 1;
-        self.nodes[node].leaving.clear();
-    }
-
-    pub(crate) fn start(&mut self, node: usize) {
-        if self.nodes[node].owners.is_some() {
-            return;
-        }
-        self.nodes[node].life += 1;
-        self.nodes[node].sessions.clear();
-        self.nodes[node].bursts.clear();
-        self.nodes[node].owners = Some(Owners::new(name(node)));
-        for (address, (epoch, candidates)) in self.nodes[node].journal.clone() {
-            self.order(node, address, epoch, &candidates, true);
-        }
-        self.set_gate(node);
-        self.feed(node);
-    }
-
-    pub(crate) fn partition(&mut self, side: u8) {
-        self.sides = (0..self.nodes.len()).map(|node| side & (1 << node) != 0).collect();
-        for node in 0..self.nodes.len() {
-            self.feed(node);
-        }
-    }
-
-    pub(crate) fn stop_control(&mut self) {
-        self.control.runs = false;
-        self.tell_control();
-    }
-
-    pub(crate) fn start_control(&mut self) {
-        if !std::mem::replace(&mut self.control.runs, true) {
-            for node in 0..self.nodes.len() {
-                self.feed(node);
-                self.report(node);
-            }
-        }
-    }
-
-    pub(crate) fn drain(&mut self, node: usize) {
-        if !self.control.runs {
-            return;
-        }
-        if !self.control.drained.remove(&node) {
-            self.control.drained.insert(node);
-        }
-        for address in addresses() {
-            let (epoch, mut candidates) = self.control.orders[&address].clone();
-            candidates.retain(|candidate| *candidate != node);
-            if !self.control.drained.contains(&node) {
-                candidates.push(node);
-            }
-            self.reorder(address, epoch + 1, candidates);
-        }
-    }
-
-    pub(crate) fn hand_over(&mut self, node: usize) {
-        let Some(owners) = &self.nodes[node].owners else { return };
-        self.nodes[node].leaving = owned(owners);
-        for other in 0..self.nodes.len() {
-            if other != node && self.reaches(node, other) {
-                self.set_liveness(other, node, Liveness::HandedOver);
-                self.nodes[other].sessions.insert(node, Session::Down { reached_at: None });
-            }
-        }
-        let life = self.nodes[node].life;
-        self.push(2000, Arrival::Ended { node, life });
-    }
-
-    pub(crate) fn toggle_gate(&mut self, node: usize) {
-        self.nodes[node].is_open = !self.nodes[node].is_open;
-        self.set_gate(node);
     }
 
     pub(crate) fn bursts(&self) -> u64 {
@@ -317,6 +274,21 @@ impl World {
 
     fn arrive(&mut self, arrival: Arrival) {
         let is_alive = |world: &Self, node: usize, life: u64| world.nodes[node].life == life;
+        let receiver = match &arrival {
+            Arrival::Order { node, .. }
+            | Arrival::Round { node, .. }
+            | Arrival::ProbeRound { node, .. }
+            | Arrival::Probed { node, .. }
+            | Arrival::Heard { to: node, .. } => Some(*node),
+            Arrival::Report { .. } | Arrival::Ended { .. } | Arrival::LeaseEnd => None,
+        };
+        if let Some(waiting) = receiver.and_then(|node| self.nodes[node].paused.as_mut()) {
+            // Announcements that were due are postponed, others wait in sockets.
+            if !matches!(arrival, Arrival::Round { .. }) {
+                waiting.push(arrival);
+            }
+            return;
+        }
         match arrival {
             Arrival::Order { node, life, address, epoch, candidates } => {
                 let newest = self.nodes[node].journal.get(&address).map(|(epoch, _)| *epoch);
@@ -331,11 +303,17 @@ impl World {
             Arrival::Round { node, life, address, burst, round } => {
                 let announces =
                     self.nodes[node].owners.as_ref().is_some_and(|owners| owned(owners).contains(&address));
-                let is_current = self.nodes[node].bursts.get(&address) == Some(&burst);
+                let current = self.nodes[node].bursts.get(&address).copied();
+                let is_current = current == Some(burst) || (current == Some(burst | QUIET) && round == 1);
                 if is_alive(self, node, life) && announces && is_current {
                     self.broadcast(node, address);
                     let wait = if round < BURST_ROUNDS { BURST_MS } else { REFRESH_MS };
                     self.push(wait, Arrival::Round { node, life, address, burst, round: round + 1 });
+                }
+            }
+            Arrival::ProbeRound { node, life, address, round } => {
+                if is_alive(self, node, life) {
+                    self.probe(node, address, round);
                 }
             }
             Arrival::Probed { node, life, address, by } => {
@@ -344,6 +322,7 @@ impl World {
                 }
             }
             Arrival::Report { from, address } => self.take_report(from, address),
+            Arrival::LeaseEnd => self.report_all(),
             Arrival::Ended { node, life } => {
                 if is_alive(self, node, life) {
                     self.kill(node);
@@ -385,22 +364,44 @@ impl World {
                         self.report(node);
                     }
                 }
-                Output::Withdraw => {}
-                Output::Probe => {
-                    let answers = (0..self.nodes.len()).find(|other| {
-                        let announces = self.nodes[*other].owners.as_ref();
-                        *other != node
-                            && self.sides[*other] == self.sides[node]
-                            && announces.is_some_and(|owners| self::owned(owners).contains(&address))
-                    });
-                    let wait = if answers.is_some() { 2 * LINK_MS } else { PROBE_MS };
-                    self.push(wait, Arrival::Probed { node, life, address, by: answers });
+                Output::Withdraw => self.report_all(),
+                Output::Quiet => {
+                    if let Some(burst) = self.nodes[node].bursts.get_mut(&address) {
+                        // The first announcement has been queued already.
+                        *burst |= QUIET;
+                    }
                 }
+                Output::Probe => self.push(0, Arrival::ProbeRound { node, life, address, round: 1 }),
             }
         }
     }
 
+    /// Sends one of the requests of a probe, and ends the probe if another node replies or this was the last
+    /// request.
+    fn probe(&mut self, node: usize, address: IpAddr, round: u64) {
+        let life = self.nodes[node].life;
+        let answers = (0..self.nodes.len()).find(|other| {
+            let announces = self.nodes[*other].owners.as_ref();
+            *other != node
+                && self.nodes[*other].paused.is_none()
+                && self.sides[*other] == self.sides[node]
+                && announces.is_some_and(|owners| self::owned(owners).contains(&address))
+        });
+        if answers.is_some() {
+            self.push(2 * LINK_MS, Arrival::Probed { node, life, address, by: answers });
+        } else if round < PROBE_ROUNDS {
+            self.push(PROBE_INTERVAL_MS, Arrival::ProbeRound { node, life, address, round: round + 1 });
+        } else {
+            self.push(PROBE_INTERVAL_MS, Arrival::Probed { node, life, address, by: None });
+        }
+    }
+
     fn broadcast(&mut self, from: usize, address: IpAddr) {
+        if !self.sides[from] {
+            let previous = self.client.insert(address, from);
+            let has_moved = previous.is_some_and(|previous| previous != from);
+            self.client_moves += u64::from(has_moved && address == addresses()[0]);
+        }
         for to in 0..self.nodes.len() {
             if to != from && self.sides[to] == self.sides[from] && self.nodes[to].owners.is_some() {
                 self.push(LINK_MS, Arrival::Heard { to, from, address });
@@ -425,6 +426,7 @@ impl World {
                 candidates: candidates.iter().map(candidate).collect(),
                 answer_ping: false,
                 when_isolated: WhenIsolated::Keep,
+                probe_first: false,
                 advertisements: BTreeSet::new(),
             },
         };
@@ -485,6 +487,9 @@ impl World {
     }
 
     fn timeout_of(&self, node: usize) -> Option<u64> {
+        if self.nodes[node].paused.is_some() {
+            return None;
+        }
         let at = self.nodes[node].owners.as_ref()?.poll_timeout()?;
         // Rounded up, so that the timeout has passed at this time.
         Some(u64::try_from((at - self.begin).as_micros().div_ceil(1000)).unwrap())

@@ -42,6 +42,9 @@ pub enum DropReason {
     NotOurs,
     /// No reply, because the sender has already received the maximum number of replies for this address.
     Flood,
+    /// No reply, because the request waited too long in the socket: the process was paused, and another node
+    /// may have taken over and answered it.
+    Late,
 }
 
 impl DropReason {
@@ -58,6 +61,7 @@ impl DropReason {
             Self::Own => "own",
             Self::NotOurs => "notOurs",
             Self::Flood => "flood",
+            Self::Late => "late",
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use kernel::links::Mac;
 use model::primitives::net::IpFamily;
 
-use super::{DropReason, L2Conflict, L2Output, Machine, frames};
+use super::{DropReason, L2Conflict, L2Output, LATE_TIME, Machine, frames};
 use crate::l2::wire::{
     self, Advertisement, Arp, Frame, Operation, Packet, Solicitation, solicited_node_group,
 };
@@ -20,9 +20,9 @@ const TOLD_TIME: Duration = Duration::from_secs(1);
 const TOLD_MAX: usize = 8;
 
 impl Machine {
-    /// Processes a frame received on the interface with this index: replies to requests and reports
-    /// conflicts.
-    pub fn receive(&mut self, index: u32, bytes: &[u8], now: Instant) {
+    /// Processes a frame that the kernel received on the interface with this index `age` ago: replies to requests,
+    /// unless they are older than [`LATE_TIME`], and reports conflicts.
+    pub fn receive(&mut self, index: u32, bytes: &[u8], age: Duration, now: Instant) {
         let Some(port) = self.ports.get_mut(&index) else { return };
         port.counters.received += 1;
         let mac = port.mac;
@@ -30,6 +30,7 @@ impl Machine {
             Ok(frame) if frame.destination != mac && frame.destination.is_unicast() => {
                 Err(DropReason::NotOurs)
             }
+            Ok(frame) if age > LATE_TIME && is_request(&frame) => Err(DropReason::Late),
             Ok(frame) => self.hear(index, &frame, now),
             Err(reason) => Err(DropReason::Unreadable(reason)),
         };
@@ -135,5 +136,14 @@ impl Machine {
             self.outputs.push(L2Output::Conflict(L2Conflict { address, mac, interface }));
         }
         Ok(())
+    }
+}
+
+/// Returns true if a frame requests the owner of an address, and does not announce one.
+fn is_request(frame: &Frame) -> bool {
+    match &frame.packet {
+        Packet::Arp(arp) => arp.operation == Operation::Request && arp.target != arp.sender,
+        Packet::Solicitation(_) => true,
+        Packet::Advertisement(_) => false,
     }
 }

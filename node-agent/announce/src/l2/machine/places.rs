@@ -49,6 +49,21 @@ impl Schedule {
         self.rounds_left = self.rounds_left.saturating_sub(1);
         if self.rounds_left > 0 { BURST_INTERVAL } else { refresh }
     }
+
+    /// Returns true if no announcement of the burst has been sent.
+    pub(super) fn is_first(&self) -> bool {
+        self.rounds_left == BURST_ROUNDS
+    }
+
+    /// Ends the burst, after its first announcement if this has not been sent. The next announcement follows at
+    /// `refresh_at`.
+    pub(super) fn end_burst(&mut self, refresh_at: Instant) {
+        if self.is_first() {
+            self.rounds_left = 1;
+        } else {
+            (self.rounds_left, self.next) = (0, refresh_at);
+        }
+    }
 }
 
 impl Machine {

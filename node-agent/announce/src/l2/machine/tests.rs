@@ -69,8 +69,13 @@ impl Bench {
 
     /// Passes a received frame to the state machine and returns the immediate outputs.
     fn hear(&mut self, index: u32, frame: &Frame) -> Vec<L2Output> {
+        self.hear_late(index, frame, Duration::ZERO)
+    }
+
+    /// Passes a frame that was received `age` ago.
+    fn hear_late(&mut self, index: u32, frame: &Frame, age: Duration) -> Vec<L2Output> {
         let _earlier = self.machine.take_outputs();
-        self.machine.receive(index, &frame.render(), self.now);
+        self.machine.receive(index, &frame.render(), age, self.now);
         self.machine.take_outputs()
     }
 
@@ -316,4 +321,52 @@ fn more_addresses_than_the_limit_are_refused_and_named() {
     let all = (0..=limit).map(|n| (IpAddr::V4((0x0a00_0000 + n).into()), Some(wanted.clone())));
     let refused = bench.machine.set(all.collect(), bench.now);
     assert_eq!(refused, [IpAddr::V4((0x0a00_0000 + limit).into())].into());
+}
+
+/// A process that was paused neither answers the requests that waited in its socket, nor sends the
+/// announcements that were due: another node may have taken over. It still reports the announcements of that
+/// node.
+#[test]
+fn after_a_pause_nothing_is_announced_or_answered_for_the_time_of_the_pause() {
+    let mut bench = Bench::new();
+    bench.announce("192.0.2.100");
+    bench.pass(Duration::from_millis(500));
+    bench.now += Duration::from_secs(8);
+    let late = Duration::from_secs(7);
+    assert_eq!(bench.hear_late(2, &request("192.0.2.100"), late), []);
+    assert_eq!(bench.dropped(), ["late"]);
+    let takeover = arp(Operation::Request, THEIRS, "192.0.2.100", "192.0.2.100");
+    assert!(matches!(bench.hear_late(2, &takeover, late)[..], [L2Output::Conflict(_)]));
+    bench.machine.timeout(bench.now);
+    assert_eq!(bench.machine.take_outputs(), [], "the announcement that was due");
+    assert_eq!(sent(bench.hear(2, &request("192.0.2.100"))).len(), 1, "a new request");
+    assert_eq!(bench.pass(Duration::from_secs(5)).len(), 4 * 2, "the rest of the burst");
+}
+
+#[test]
+fn a_quiet_address_is_answered_but_its_burst_ends() {
+    let mut bench = Bench::new();
+    bench.announce("192.0.2.100");
+    bench.machine.quiet(ip("192.0.2.100"), bench.now);
+    assert_eq!(bench.pass(Duration::from_secs(40)).len(), 2, "the first announcement only");
+    assert!(bench.machine.announce_again(ip("192.0.2.100"), bench.now));
+    assert_eq!(bench.pass(Duration::from_secs(1)).len(), 2);
+    bench.machine.quiet(ip("192.0.2.100"), bench.now);
+    assert_eq!(bench.pass(Duration::from_secs(40)), []);
+    assert_eq!(sent(bench.hear(2, &request("192.0.2.100"))).len(), 1);
+}
+
+/// The reaction of another station to an own announcement is reported at once, although that station was
+/// reported in the same second before.
+#[test]
+fn a_reaction_to_an_own_announcement_is_reported() {
+    let mut bench = Bench::new();
+    bench.announce("192.0.2.100");
+    bench.pass(Duration::from_secs(5));
+    let claim = arp(Operation::Request, THEIRS, "192.0.2.100", "192.0.2.100");
+    assert_eq!(bench.hear(2, &claim).len(), 1);
+    assert_eq!(bench.hear(2, &claim), [], "reported already");
+    assert!(bench.machine.announce_again(ip("192.0.2.100"), bench.now));
+    bench.pass(Duration::from_millis(10));
+    assert_eq!(bench.hear(2, &claim).len(), 1);
 }

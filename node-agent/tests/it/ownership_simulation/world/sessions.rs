@@ -4,9 +4,12 @@ use node_agent::announce::machine::Liveness;
 
 use super::{DETECTION_MS, SESSION_MS, Session, World};
 
+/// Maximum difference between the times at which the two ends of a session come up, in milliseconds.
+const ASYMMETRY_MS: u64 = 300;
+
 impl World {
     pub(super) fn reaches(&self, one: usize, other: usize) -> bool {
-        let lives = |node: usize| self.nodes[node].owners.is_some();
+        let lives = |node: usize| self.nodes[node].owners.is_some() && self.nodes[node].paused.is_none();
         self.sides[one] == self.sides[other] && lives(one) && lives(other)
     }
 
@@ -14,7 +17,7 @@ impl World {
         let mut next = None;
         for one in 0..self.nodes.len() {
             for other in (0..self.nodes.len()).filter(|other| *other != one) {
-                if self.nodes[one].owners.is_none() {
+                if self.nodes[one].owners.is_none() || self.nodes[one].paused.is_some() {
                     continue;
                 }
                 let reaches = self.reaches(one, other);
@@ -39,10 +42,12 @@ impl World {
     pub(super) fn change_sessions(&mut self) {
         for one in 0..self.nodes.len() {
             for other in (0..self.nodes.len()).filter(|other| *other != one) {
-                if self.nodes[one].owners.is_none() {
+                if self.nodes[one].owners.is_none() || self.nodes[one].paused.is_some() {
                     continue;
                 }
                 let (before, reaches, now) = (self.session(one, other), self.reaches(one, other), self.now);
+                // One end of a session comes up before the other.
+                let begins_at = now + self.next_random() % ASYMMETRY_MS;
                 let leaves = !self.nodes[other].leaving.is_empty();
                 let after = match before {
                     Session::Up { .. } if reaches => Session::Up { lost_at: None },
@@ -51,20 +56,20 @@ impl World {
                         Session::Down { reached_at: None }
                     }
                     Session::Down { .. } if !reaches || leaves => Session::Down { reached_at: None },
-                    Session::Down { reached_at: None } => Session::Down { reached_at: Some(now) },
+                    Session::Down { reached_at: None } => Session::Down { reached_at: Some(begins_at) },
                     Session::Down { reached_at: Some(at) } if now >= at + SESSION_MS => {
                         Session::Up { lost_at: None }
                     }
                     same @ (Session::Up { .. } | Session::Down { .. }) => same,
                 };
                 self.nodes[one].sessions.insert(other, after);
-                match (before, after) {
-                    (Session::Up { .. }, Session::Down { .. }) => {
-                        self.set_liveness(one, other, Liveness::Down)
-                    }
-                    (Session::Down { .. }, Session::Up { .. }) => self.set_liveness(one, other, Liveness::Up),
-                    _ => {}
-                }
+                let liveness = match (before, after) {
+                    (Session::Up { .. }, Session::Down { .. }) => Liveness::Down,
+                    (Session::Down { .. }, Session::Up { .. }) => Liveness::Up,
+                    _ => continue,
+                };
+                self.set_liveness(one, other, liveness);
+                self.report_all();
             }
         }
     }
