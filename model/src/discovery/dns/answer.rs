@@ -51,6 +51,10 @@ pub fn answer(zone: &Zone, question: &Question) -> Resolution {
     let mut found = Lookup { zone, record_type: question.record_type }.find(&question.labels, below);
     for _ in 0..ALIASES_MAX {
         let Found::Alias(record, target) = found else { break };
+        if answers.contains(&record) {
+            // A loop of aliases: the chain once, without records.
+            return Resolution::Own(positive(answers, Vec::new(), None));
+        }
         answers.push(record);
         if question.record_type == RecordType::Cname {
             return Resolution::Own(positive(answers, Vec::new(), None));
@@ -167,6 +171,9 @@ impl Lookup<'_> {
             ZoneName::Port(key, protocol, port) => self.port(&owner, &key, protocol, &port),
             ZoneName::Host(key, host) => self.host(&owner, &key, &host),
             ZoneName::Zonal { service, zone, is_pinned } => self.zonal(&owner, &service, &zone, is_pinned),
+            ZoneName::Zones(key) => {
+                exists(self.zone.hosts(&key).is_some_and(|hosts| !hosts.addresses().is_empty()))
+            }
             ZoneName::Workload(namespace, label) => self.workload(&owner, &namespace, &label),
             ZoneName::Unknown => Found::Nothing,
         };
@@ -315,7 +322,9 @@ impl Lookup<'_> {
             ttl,
             data: RecordData::Srv { priority: 0, weight, port: port.port.get(), target: target.clone() },
         });
-        Found::Records(records.collect(), self.all_addresses(&target, addresses, ttl))
+        // Two protocols may have the same port, and a set of records contains each record once.
+        let records: BTreeSet<Record> = records.collect();
+        Found::Records(records.into_iter().collect(), self.all_addresses(&target, addresses, ttl))
     }
 
     /// Returns the SRV records of ports of a headless Service, one for each endpoint.

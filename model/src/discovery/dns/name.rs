@@ -39,6 +39,8 @@ pub(super) enum ZoneName {
     },
     /// Workload by its address: `10-1-2-3.NAMESPACE.pod`.
     Workload(Namespace, String),
+    /// Name above those of failure zones: `_zone.SERVICE.NAMESPACE.svc`, or `pin` or `prefer` below it.
+    Zones(ServiceKey),
     /// Name that the schema does not permit.
     Unknown,
 }
@@ -68,6 +70,7 @@ impl ZoneName {
             [] => Self::Service(key),
             ["_zone", mode @ ("pin" | "prefer"), zone] => Label::parse(zone)
                 .map_or(Self::Unknown, |zone| Self::Zonal { service: key, zone, is_pinned: mode == "pin" }),
+            ["_zone"] | ["_zone", "pin" | "prefer"] => Self::Zones(key),
             [protocol] if protocol.starts_with('_') => {
                 protocol_of(protocol).map_or(Self::Unknown, |protocol| Self::Protocol(key, protocol))
             }

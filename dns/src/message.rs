@@ -1,0 +1,280 @@
+//! Encoding of DNS messages: requests of clients and responses to them (RFC 1035 §4, RFC 6891).
+
+use hickory_proto::{
+    op::{Edns, Message, MessageType, OpCode, Query, ResponseCode},
+    rr::{
+        DNSClass, Name, RData, Record, RecordType,
+        rdata::{A, AAAA, CNAME, HINFO, NS, PTR, SOA, SRV, TXT},
+    },
+};
+use model::discovery::dns::{self, Question, RecordData};
+
+/// Size of the header of a message in bytes.
+const HEADER_BYTES: usize = 12;
+/// Maximum size in bytes of a response over UDP to a client without EDNS (RFC 1035 §4.2.1).
+const UDP_BYTES_MIN: usize = 512;
+/// Maximum size in bytes of a response over UDP. Larger datagrams are fragmented on some paths, and fragments are
+/// lost (DNS flag day 2020).
+const UDP_BYTES_MAX: usize = 1232;
+/// Maximum size of a message over TCP in bytes.
+pub(crate) const TCP_BYTES_MAX: usize = 65_535;
+/// Times of the start of authority in seconds that only secondary servers use: refresh, retry and expiration.
+const SECONDARY_TIMES: (i32, i32, i32) = (7200, 1800, 86_400);
+/// Highest version of EDNS that is supported.
+const EDNS_VERSION: u8 = 0;
+
+/// Transport protocol over which a request was received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// Datagram, with a response of limited size.
+    Udp,
+    /// Stream of messages with their lengths.
+    Tcp,
+}
+
+/// Request with exactly one question of class IN.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    id: u16,
+    query: Query,
+    has_edns: bool,
+    recursion_available: bool,
+    /// True if the client wants the server to forward the question.
+    pub(crate) recursion_desired: bool,
+    /// Maximum size of the response in bytes.
+    limit: usize,
+}
+
+/// Result of parsing a request.
+#[derive(Debug)]
+pub(crate) enum Parsed {
+    /// Request with a question to answer.
+    Question(Request),
+    /// Request that is answered with this error response.
+    Error(Vec<u8>),
+    /// Datagram without a response: too short, or a response itself.
+    Ignored,
+}
+
+/// Records of a response.
+#[derive(Debug, Default)]
+pub(crate) struct Sections {
+    pub(crate) answers: Vec<Record>,
+    pub(crate) authority: Vec<Record>,
+    pub(crate) additional: Vec<Record>,
+}
+
+/// Parses the request of a client. Responses to it say whether the server forwards questions: `recursion_available`.
+pub(crate) fn parse(packet: &[u8], transport: Transport, recursion_available: bool) -> Parsed {
+    let Some(header) = packet.first_chunk::<HEADER_BYTES>() else { return Parsed::Ignored };
+    let is_response = header[2] & 0x80 != 0;
+    if is_response {
+        return Parsed::Ignored;
+    }
+    let id = u16::from_be_bytes([header[0], header[1]]);
+    let op_code = OpCode::from_u8(header[2] >> 3 & 0xf);
+    if op_code != OpCode::Query {
+        return error(id, op_code, ResponseCode::NotImp);
+    }
+    let Ok(message) = Message::from_vec(packet) else { return error(id, op_code, ResponseCode::FormErr) };
+    let [query] = &message.queries[..] else { return error(id, op_code, ResponseCode::FormErr) };
+    let edns = message.edns.as_ref();
+    let payload = edns.map_or(UDP_BYTES_MIN, |edns| usize::from(edns.max_payload()));
+    let request = Request {
+        id,
+        query: query.clone(),
+        has_edns: edns.is_some(),
+        recursion_available,
+        recursion_desired: message.metadata.recursion_desired,
+        limit: match transport {
+            Transport::Udp => payload.clamp(UDP_BYTES_MIN, UDP_BYTES_MAX),
+            Transport::Tcp => TCP_BYTES_MAX,
+        },
+    };
+    if edns.is_some_and(|edns| edns.version() > EDNS_VERSION) {
+        return Parsed::Error(request.fail(ResponseCode::BADVERS));
+    }
+    if query.query_class() != DNSClass::IN {
+        return Parsed::Error(request.fail(ResponseCode::Refused));
+    }
+    Parsed::Question(request)
+}
+
+fn error(id: u16, op_code: OpCode, code: ResponseCode) -> Parsed {
+    Parsed::Error(Message::error_msg(id, op_code, code).to_vec().unwrap_or_default())
+}
+
+impl Request {
+    /// Returns the question in the form of the cluster zone. Bytes of labels that are not ASCII are replaced, so that
+    /// such names do not exist.
+    pub(crate) fn question(&self) -> Question {
+        let labels = self.query.name().iter().map(|label| {
+            let text = String::from_utf8_lossy(label).to_ascii_lowercase();
+            // A dot within a label separates nothing.
+            if text.contains('.') { text.replace('.', "\u{fffd}") } else { text }
+        });
+        Question { labels: labels.collect(), record_type: record_type(self.query.query_type()) }
+    }
+
+    /// Returns the type of the question as a number of the wire format.
+    pub(crate) fn query_type(&self) -> RecordType {
+        self.query.query_type()
+    }
+
+    /// Returns the maximum size of the response in bytes.
+    pub(crate) const fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Encodes a response without records.
+    pub(crate) fn fail(&self, code: ResponseCode) -> Vec<u8> {
+        self.encode(code, false, &Sections::default(), false)
+    }
+
+    /// Encodes the answer of the cluster zone. Lists of addresses are rotated by `turn`, so that clients that use the
+    /// first one are spread.
+    pub(crate) fn answer(&self, answer: &dns::Answer, more: Vec<Record>, turn: usize) -> Vec<u8> {
+        let code = match answer.code {
+            dns::ResponseCode::NoError => ResponseCode::NoError,
+            dns::ResponseCode::NxDomain => ResponseCode::NXDomain,
+        };
+        let records = |records: &[dns::Record]| {
+            records.iter().filter_map(|record| self.record(record)).collect::<Vec<_>>()
+        };
+        let mut answers = records(&answer.answers);
+        rotate(&mut answers, turn);
+        answers.extend(more);
+        let sections = Sections {
+            answers,
+            authority: records(&answer.authority),
+            additional: records(&answer.additional),
+        };
+        self.encode_within_limit(code, sections)
+    }
+
+    /// Encodes a response. If it is too large, leaves out first the additional records and then answers, and marks the
+    /// response as truncated if an answer is missing.
+    fn encode_within_limit(&self, code: ResponseCode, mut sections: Sections) -> Vec<u8> {
+        let mut bytes = self.encode(code, true, &sections, false);
+        if bytes.len() > self.limit {
+            sections.additional.clear();
+            bytes = self.encode(code, true, &sections, false);
+        }
+        while bytes.len() > self.limit && !sections.answers.is_empty() {
+            // In proportion, and at least one fewer.
+            let kept = sections.answers.len() * self.limit / bytes.len();
+            sections.answers.truncate(kept.min(sections.answers.len() - 1));
+            bytes = self.encode(code, true, &sections, true);
+        }
+        bytes
+    }
+
+    fn encode(&self, code: ResponseCode, is_own: bool, sections: &Sections, is_truncated: bool) -> Vec<u8> {
+        let mut message = Message::new(self.id, MessageType::Response, OpCode::Query);
+        message.metadata.authoritative = is_own;
+        message.metadata.recursion_desired = self.recursion_desired;
+        message.metadata.recursion_available = self.recursion_available;
+        message.metadata.truncation = is_truncated;
+        message.metadata.response_code = code;
+        message.add_query(self.query.clone());
+        message.insert_answers(sections.answers.clone());
+        message.insert_authorities(sections.authority.clone());
+        message.insert_additionals(sections.additional.clone());
+        if self.has_edns {
+            let mut edns = Edns::new();
+            edns.set_max_payload(u16::try_from(UDP_BYTES_MAX).unwrap_or(u16::MAX));
+            edns.set_version(EDNS_VERSION);
+            edns.set_rcode_high(code.high());
+            message.set_edns(edns);
+        }
+        message.to_vec().unwrap_or_default()
+    }
+
+    /// Encodes the response of an upstream server for the client: with its own id, and truncated to the question if it
+    /// is too large.
+    pub(crate) fn relay(&self, mut response: Vec<u8>) -> Vec<u8> {
+        if response.len() > self.limit {
+            return self.encode(ResponseCode::NoError, false, &Sections::default(), true);
+        }
+        if let Some(id) = response.first_chunk_mut::<2>() {
+            *id = self.id.to_be_bytes();
+        }
+        response
+    }
+
+    /// Encodes a question for the same type at another name, for an upstream server.
+    pub(crate) fn ask_about(&self, name: &str) -> Option<Vec<u8>> {
+        let mut message = Message::new(self.id, MessageType::Query, OpCode::Query);
+        message.metadata.recursion_desired = true;
+        message.add_query(Query::query(encode_name(name)?, self.query.query_type()));
+        let mut edns = Edns::new();
+        edns.set_max_payload(u16::try_from(UDP_BYTES_MAX).unwrap_or(u16::MAX));
+        message.set_edns(edns);
+        message.to_vec().ok()
+    }
+
+    /// Encodes a record. The name of the question is repeated in the spelling of the client. Returns `None` for a name
+    /// that is too long for a message.
+    fn record(&self, record: &dns::Record) -> Option<Record> {
+        let asked = self.query.name();
+        let is_asked = asked
+            .iter()
+            .map(|label| label.to_ascii_lowercase())
+            .eq(record.owner.split('.').map(|label| label.as_bytes().to_vec()));
+        let owner = if is_asked { asked.clone() } else { encode_name(&record.owner)? };
+        let data = match &record.data {
+            RecordData::A(address) => RData::A(A(*address)),
+            RecordData::Aaaa(address) => RData::AAAA(AAAA(*address)),
+            RecordData::Cname(name) => RData::CNAME(CNAME(encode_name(name)?)),
+            RecordData::Ns(name) => RData::NS(NS(encode_name(name)?)),
+            RecordData::Ptr(name) => RData::PTR(PTR(encode_name(name)?)),
+            RecordData::Srv { priority, weight, port, target } => {
+                RData::SRV(SRV::new(*priority, *weight, *port, encode_name(target)?))
+            }
+            RecordData::Soa { primary, mailbox, serial, minimum } => {
+                let (refresh, retry, expire) = SECONDARY_TIMES;
+                let (primary, mailbox) = (encode_name(primary)?, encode_name(mailbox)?);
+                RData::SOA(SOA::new(primary, mailbox, *serial, refresh, retry, expire, *minimum))
+            }
+            RecordData::Txt(text) => RData::TXT(TXT::new(vec![text.clone()])),
+            RecordData::AnyRefused => RData::HINFO(HINFO::new("RFC8482".to_owned(), String::new())),
+        };
+        Some(Record::from_rdata(owner, record.ttl, data))
+    }
+}
+
+/// Returns the answers of an upstream server's response, to append them to an alias, with its result code. `None` if
+/// the response cannot be decoded.
+pub(crate) fn answers_of(response: &[u8]) -> Option<(ResponseCode, Vec<Record>)> {
+    let message = Message::from_vec(response).ok()?;
+    Some((message.metadata.response_code, message.answers))
+}
+
+/// Rotates the address records at the end of a list by `turn`. Other records stay in place.
+fn rotate(answers: &mut [Record], turn: usize) {
+    let is_address = |record: &Record| matches!(record.record_type(), RecordType::A | RecordType::AAAA);
+    let start = answers.iter().position(is_address).unwrap_or(answers.len());
+    let addresses = &mut answers[start..];
+    if addresses.len() > 1 {
+        addresses.rotate_left(turn % addresses.len());
+    }
+}
+
+fn encode_name(name: &str) -> Option<Name> {
+    Name::from_labels(name.split('.').map(str::as_bytes)).ok()
+}
+
+const fn record_type(wanted: RecordType) -> dns::RecordType {
+    match wanted {
+        RecordType::A => dns::RecordType::A,
+        RecordType::AAAA => dns::RecordType::Aaaa,
+        RecordType::CNAME => dns::RecordType::Cname,
+        RecordType::NS => dns::RecordType::Ns,
+        RecordType::PTR => dns::RecordType::Ptr,
+        RecordType::SOA => dns::RecordType::Soa,
+        RecordType::SRV => dns::RecordType::Srv,
+        RecordType::TXT => dns::RecordType::Txt,
+        RecordType::ANY => dns::RecordType::Any,
+        _ => dns::RecordType::Other,
+    }
+}
