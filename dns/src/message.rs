@@ -278,3 +278,147 @@ const fn record_type(wanted: RecordType) -> dns::RecordType {
         _ => dns::RecordType::Other,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use model::discovery::dns::{Answer, Record as ZoneRecord};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Encodes a question for the IPv4 addresses of a name, with EDNS if a size is given.
+    fn packet(name: &str, payload: Option<u16>) -> Vec<u8> {
+        let mut message = Message::new(0x1234, MessageType::Query, OpCode::Query);
+        message.add_query(Query::query(encode_name(name).unwrap(), RecordType::A));
+        if let Some(payload) = payload {
+            let mut edns = Edns::new();
+            edns.set_max_payload(payload);
+            message.set_edns(edns);
+        }
+        message.to_vec().unwrap()
+    }
+
+    fn request(bytes: &[u8], transport: Transport) -> Request {
+        match parse(bytes, transport, true) {
+            Parsed::Question(request) => request,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn code(parsed: Parsed) -> ResponseCode {
+        match parsed {
+            Parsed::Error(bytes) => {
+                let message = Message::from_vec(&bytes).unwrap();
+                assert_eq!(message.metadata.id, 0x1234);
+                message.metadata.response_code
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Returns an answer with many addresses.
+    fn many(owner: &str, count: u8) -> Answer {
+        let record = |last| ZoneRecord {
+            owner: owner.to_owned(),
+            ttl: 5,
+            data: RecordData::A([10, 0, 0, last].into()),
+        };
+        Answer {
+            code: dns::ResponseCode::NoError,
+            answers: (0..count).map(record).collect(),
+            authority: Vec::new(),
+            additional: vec![record(255)],
+            chase: None,
+        }
+    }
+
+    #[test]
+    fn what_is_no_question_gets_an_error_or_nothing() {
+        let good = packet("web.shop", None);
+        let edited = |edit: fn(&mut Vec<u8>)| {
+            let mut bytes = good.clone();
+            edit(&mut bytes);
+            parse(&bytes, Transport::Udp, true)
+        };
+        assert!(matches!(edited(|bytes| bytes.truncate(11)), Parsed::Ignored));
+        assert!(matches!(edited(|bytes| bytes[2] |= 0x80), Parsed::Ignored));
+        assert_eq!(code(edited(|bytes| bytes[2] |= 0x20)), ResponseCode::NotImp);
+        assert_eq!(code(edited(|bytes| bytes[5] = 0)), ResponseCode::FormErr);
+        assert_eq!(code(edited(|bytes| bytes.truncate(14))), ResponseCode::FormErr);
+        // Class CH.
+        assert_eq!(code(edited(|bytes| *bytes.last_mut().unwrap() = 3)), ResponseCode::Refused);
+        let mut future = packet("web.shop", Some(1232));
+        // Version field of the OPT record: its last 6 bytes are the extended code, version, flags and length.
+        let at = future.len() - 5;
+        future[at] = 1;
+        assert_eq!(code(parse(&future, Transport::Udp, true)), ResponseCode::BADVERS);
+    }
+
+    #[test]
+    fn a_large_answer_is_cut_to_the_size_of_the_transport() {
+        for (payload, transport, limit, is_cut) in [
+            (None, Transport::Udp, 512, true),
+            (Some(100), Transport::Udp, 512, true),
+            (Some(4096), Transport::Udp, 1232, true),
+            (None, Transport::Tcp, 65_535, false),
+        ] {
+            let request = request(&packet("WEB.shop", payload), transport);
+            let bytes = request.answer(&many("web.shop", 200), Vec::new(), 7);
+            assert!(bytes.len() <= limit, "{}", bytes.len());
+            let message = Message::from_vec(&bytes).unwrap();
+            assert_eq!((message.metadata.truncation, message.edns.is_some()), (is_cut, payload.is_some()));
+            assert!(message.answers.len() > 20 && (message.answers.len() < 200) == is_cut);
+            assert_eq!(
+                message.answers[0].data,
+                RData::A(A([10, 0, 0, 7].into())),
+                "rotated before it is cut"
+            );
+            assert_eq!(message.answers[0].name.to_ascii(), "WEB.shop.", "the spelling of the question");
+        }
+    }
+
+    /// Additional records are left out before answers, which is no truncation.
+    #[test]
+    fn additional_records_are_left_out_first() {
+        let request = request(&packet("web.shop", None), Transport::Udp);
+        let mut answer = many("web.shop", 5);
+        answer.additional = many("other.shop", 100).answers;
+        let message = Message::from_vec(&request.answer(&answer, Vec::new(), 0)).unwrap();
+        assert_eq!(
+            (message.metadata.truncation, message.answers.len(), message.additionals.len()),
+            (false, 5, 0)
+        );
+    }
+
+    #[test]
+    fn a_forwarded_response_gets_the_id_of_the_client() {
+        let request = request(&packet("web.shop", None), Transport::Udp);
+        let mut response = packet("web.shop", None);
+        response[..2].copy_from_slice(&[9, 9]);
+        assert_eq!(request.relay(response.clone())[..2], [0x12, 0x34]);
+        response.resize(600, 0);
+        let cut = Message::from_vec(&request.relay(response)).unwrap();
+        assert!(cut.metadata.truncation && cut.answers.is_empty());
+    }
+
+    proptest! {
+        /// No bytes make the parser or the encoder fail, and every response has the id of the request.
+        #[test]
+        fn any_bytes_are_survived(start in prop::collection::vec(any::<u8>(), 0..64), flip in any::<(u16, u8)>(), payload in any::<Option<u16>>()) {
+            let mut edited = packet("web.shop.svc.cluster.local", payload);
+            let at = usize::from(flip.0) % edited.len();
+            edited[at] ^= flip.1;
+            for bytes in [start, edited] {
+                match parse(&bytes, Transport::Udp, false) {
+                    Parsed::Question(request) => {
+                        let labels = request.question().labels;
+                        let answer = request.answer(&many(&labels.join("."), 50), Vec::new(), 3);
+                        prop_assert!(answer.len() <= request.limit() && answer[..2] == bytes[..2]);
+                    }
+                    Parsed::Error(response) => prop_assert_eq!(&response[..2], &bytes[..2]),
+                    Parsed::Ignored => {}
+                }
+            }
+        }
+    }
+}
