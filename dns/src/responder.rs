@@ -33,7 +33,7 @@ pub(crate) enum Step {
     /// The response is ready.
     Respond(Vec<u8>),
     /// An upstream server must be asked first.
-    Forward(Job),
+    Forward(Box<Job>),
     /// The packet has no response.
     Discard,
 }
@@ -95,7 +95,7 @@ impl Responder {
             found.chase.as_deref().filter(|_| request.recursion_desired && self.forwarder.is_some())
             && let Some(packet) = request.ask_about(target)
         {
-            return Step::Forward(Job { request, packet, alias: Some(found) });
+            return Step::Forward(Box::new(Job { request, packet, alias: Some(found) }));
         }
         let outcome = if found.answers.is_empty() { Outcome::OwnNegative } else { Outcome::Own };
         self.respond(outcome, request.answer(&found, Vec::new(), fastrand::usize(..)))
@@ -105,7 +105,7 @@ impl Responder {
         if !request.recursion_desired || self.forwarder.is_none() {
             return self.respond(Outcome::Refused, request.fail(ResponseCode::Refused));
         }
-        Step::Forward(Job { request, packet, alias: None })
+        Step::Forward(Box::new(Job { request, packet, alias: None }))
     }
 
     fn respond(&self, outcome: Outcome, response: Vec<u8>) -> Step {
@@ -114,7 +114,8 @@ impl Responder {
     }
 
     /// Asks the upstream servers and returns the response for the client.
-    pub(crate) async fn finish(&self, Job { request, packet, alias }: Job) -> Vec<u8> {
+    pub(crate) async fn finish(&self, job: Box<Job>) -> Vec<u8> {
+        let Job { request, packet, alias } = *job;
         let Some(forwarder) = &self.forwarder else { return request.fail(ResponseCode::Refused) };
         let response = match forwarder.ask(packet).await {
             Ok(response) => response,

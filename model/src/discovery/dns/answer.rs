@@ -124,14 +124,14 @@ fn reverse(zone: &Zone, address: IpAddr, question: &Question) -> Resolution {
         let answer = || negative(zone, ResponseCode::NxDomain, &zone_of(address), Vec::new());
         return if is_own { Resolution::Own(answer()) } else { Resolution::Foreign };
     }
-    let records: Vec<Record> = match question.record_type {
-        RecordType::Ptr => names
-            .into_iter()
-            .take(REVERSE_NAMES_MAX)
-            .map(|name| Record { owner: owner.clone(), ttl: zone.settings.ttl, data: RecordData::Ptr(name) })
-            .collect(),
-        RecordType::Any => vec![any_refused(owner)],
-        _ => Vec::new(),
+    let ttl = zone.settings.ttl;
+    let pointer = |name| Record { owner: owner.clone(), ttl, data: RecordData::Ptr(name) };
+    let records: Vec<Record> = if question.record_type == RecordType::Ptr {
+        names.into_iter().take(REVERSE_NAMES_MAX).map(pointer).collect()
+    } else if question.record_type == RecordType::Any {
+        vec![any_refused(owner)]
+    } else {
+        Vec::new()
     };
     Resolution::Own(if records.is_empty() {
         negative(zone, ResponseCode::NoError, &zone_of(address), Vec::new())
@@ -177,27 +177,26 @@ impl Lookup<'_> {
             ZoneName::Workload(namespace, label) => self.workload(&owner, &namespace, &label),
             ZoneName::Unknown => Found::Nothing,
         };
-        match found {
-            Found::Records(..) if self.record_type == RecordType::Any => {
-                Found::Records(vec![any_refused(owner)], Vec::new())
-            }
-            found => found,
+        if self.record_type == RecordType::Any && matches!(found, Found::Records(..)) {
+            return Found::Records(vec![any_refused(owner)], Vec::new());
         }
+        found
     }
 
     fn apex(&self, owner: &str) -> Found {
         let domain = &self.zone.settings.domain;
-        match self.record_type {
-            RecordType::Soa => Found::Records(vec![start_of_authority(self.zone, owner)], Vec::new()),
-            RecordType::Ns => {
-                let server = format!("ns.dns.{domain}");
-                let ttl = self.zone.settings.ttl;
-                let additional = self.all_addresses(&server, &self.zone.settings.servers, ttl);
-                let record = Record { owner: owner.to_owned(), ttl, data: RecordData::Ns(server) };
-                Found::Records(vec![record], additional)
-            }
-            _ => Found::Records(Vec::new(), Vec::new()),
+        if self.record_type == RecordType::Soa {
+            return Found::Records(vec![start_of_authority(self.zone, owner)], Vec::new());
         }
+        if self.record_type != RecordType::Ns {
+            return Found::Records(Vec::new(), Vec::new());
+        }
+        let (server, ttl) = (format!("ns.dns.{domain}"), self.zone.settings.ttl);
+        let additional = self.all_addresses(&server, &self.zone.settings.servers, ttl);
+        Found::Records(
+            vec![Record { owner: owner.to_owned(), ttl, data: RecordData::Ns(server) }],
+            additional,
+        )
     }
 
     fn version(&self, owner: &str) -> Found {
@@ -355,10 +354,17 @@ impl Lookup<'_> {
 
     /// Returns the address records of the type of the question.
     fn addresses(&self, owner: &str, addresses: &[IpAddr], ttl: u32) -> Found {
-        let wanted = |record: &Record| match record.data {
-            RecordData::A(_) => self.record_type == RecordType::A,
-            RecordData::Aaaa(_) => self.record_type == RecordType::Aaaa,
-            _ => false,
+        let wanted = |record: &Record| match self.record_type {
+            RecordType::A => matches!(record.data, RecordData::A(_)),
+            RecordType::Aaaa => matches!(record.data, RecordData::Aaaa(_)),
+            RecordType::Cname
+            | RecordType::Ns
+            | RecordType::Ptr
+            | RecordType::Soa
+            | RecordType::Srv
+            | RecordType::Txt
+            | RecordType::Any
+            | RecordType::Other => false,
         };
         let records = self.all_addresses(owner, addresses, ttl).into_iter().filter(wanted);
         Found::Records(records.collect(), Vec::new())
