@@ -1,6 +1,10 @@
 //! Entry point of `tidegate-dns`: parses the settings and runs the server.
 
-use std::{io::IsTerminal as _, path::Path, process::ExitCode};
+use std::{
+    io::{IsTerminal as _, Write as _},
+    path::Path,
+    process::ExitCode,
+};
 
 use clap::CommandFactory as _;
 use dns::args::{Args, LogFormat, RULES};
@@ -40,6 +44,7 @@ fn work(args: Args) -> anyhow::Result<()> {
 fn outcome<E: Into<anyhow::Error>>(result: Result<(), E>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     let error: anyhow::Error = error.into();
-    eprintln!("error: {error:#}");
+    // Ignored if stderr is closed.
+    let _gone = writeln!(std::io::stderr(), "error: {error:#}");
     ExitCode::FAILURE
 }
