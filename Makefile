@@ -14,7 +14,7 @@ lab: setup
 
 # Debian packages in target/debian. PROFILE=dev packs what `make build` has built, for trying out; VERSION=… names another version.
 deb: setup
-	@cargo build --profile $(or $(PROFILE),release) --locked -p api -p node-agent -p cli -p sync --bins
+	@cargo build --profile $(or $(PROFILE),release) --locked -p api -p node-agent -p cli -p sync -p dns --bins
 	@packaging/debian/build.sh target/$(if $(filter dev,$(PROFILE)),debug,$(or $(PROFILE),release)) target/debian
 
 # All checks. The end shows the duration of each stage; the last line counts the checks and tests.
@@ -54,7 +54,7 @@ book: setup
 # programs that are built already.
 images:
 ifndef BINARIES
-	@cargo build --release --locked -p api -p node-agent -p cli -p sync
+	@cargo build --release --locked -p api -p node-agent -p cli -p sync -p dns
 endif
 	@packaging/container/images.sh $(BINARIES)
 

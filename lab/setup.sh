@@ -11,7 +11,7 @@ fi
 needed=(nft:nftables iptables:iptables ipset:ipset ipvsadm:ipvsadm ip:iproute2 conntrack:conntrack modprobe:kmod linux.uml:user-mode-linux
   keepalived:keepalived arping:iputils-arping ndisc6:ndisc6 tcpdump:tcpdump bird:bird2 gobgpd:gobgpd exabgp:exabgp
   dockerd:docker.io docker-compose:docker-compose busybox:busybox-static dnsmasq:dnsmasq-base curl:curl gcc:gcc g++:g++ make:make pkg-config:pkg-config
-  nginx:nginx-light haproxy:haproxy
+  nginx:nginx-light haproxy:haproxy dig:bind9-dnsutils
   protoc:protobuf-compiler etcd:etcd-server etcdctl:etcd-client systemd-analyze:systemd
   dpkg-shlibdeps:dpkg-dev strip:binutils man:man-db sysctl:procps
   chromium:chromium chromedriver:chromium-driver npm:npm kubectl:kubernetes-client)

@@ -5,6 +5,7 @@ pub mod bgp;
 pub mod confirm;
 pub mod doctor;
 pub mod drain;
+pub mod environment;
 pub mod explain;
 pub mod export;
 mod help;
@@ -135,6 +136,9 @@ pub enum Command {
     /// Trace a packet, or explain why an address or a Service does or does not respond
     #[command(after_help = help::EXPLAIN_HELP)]
     Explain(explain::Explain),
+    /// Print Services as environment variables
+    #[command(after_help = help::ENV_HELP)]
+    Env(environment::Env),
     /// Show BGP sessions, advertised routes and session events
     #[command(subcommand, after_help = help::BGP_HELP, disable_help_subcommand = true)]
     Bgp(bgp::Bgp),

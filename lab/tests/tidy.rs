@@ -38,7 +38,7 @@ use serde_json::Value;
 const FILE_LINES_MAX: usize = 600;
 
 /// Workspace members that each member may depend on.
-const MAY_USE: [(&str, &[&str]); 25] = [
+const MAY_USE: [(&str, &[&str]); 26] = [
     ("model", &[]),
     ("store", &["model"]),
     ("man-pages", &[]),
@@ -81,6 +81,7 @@ const MAY_USE: [(&str, &[&str]); 25] = [
     ),
     ("translate", &["model"]),
     ("cli", &["client", "man-pages", "model", "reference-pages", "settings", "translate"]),
+    ("dns", &["base", "client", "man-pages", "model", "reference-pages", "settings"]),
     ("sync", &["base", "client", "man-pages", "model", "reference-pages", "settings", "translate"]),
     ("reference-pages", &["model"]),
     ("lab", &["client", "model"]),

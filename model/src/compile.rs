@@ -22,7 +22,7 @@ use crate::{
         endpoint_set::{Endpoint, EndpointSetSpec},
         maintenance::{Maintenance, MaintenanceMode},
         resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
-        service::{ServicePort, ServiceSpec, TargetPort},
+        service::{Protocol, ServicePort, ServiceSpec, TargetPort},
         workload::{WorkloadPhase, WorkloadSpec},
     },
     primitives::{
@@ -72,6 +72,31 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
         health_check: health_check.map(Box::new),
         unsupported: blocking(spec),
     })
+}
+
+/// Compiles the ports of a headless Service with their endpoints. A Service without ports gets one port without a
+/// name, whose number has no meaning, with all endpoints. Returns `None` if the Service does not exist.
+pub(crate) fn headless_ports(snapshot: &Snapshot, key: &ServiceKey) -> Option<Vec<CompiledPort>> {
+    let compiled = compile(snapshot, key)?;
+    if !compiled.ports.is_empty() {
+        return Some(compiled.ports);
+    }
+    let spec = snapshot.service(key)?.as_service()?;
+    let sources = Sources::of(snapshot, key, spec);
+    let any = Port::new(1)?;
+    let sets = sources.sets.iter().flat_map(|set| &set.endpoints);
+    let sets = sets.map(|endpoint| of_endpoint(spec, endpoint, any, snapshot));
+    let workloads = sources.workloads.iter().filter(|workload| workload.phase.is_alive());
+    let workloads = workloads.flat_map(|workload| of_workload(spec, workload, any, snapshot));
+    let endpoints = sets.chain(workloads).collect();
+    Some(vec![CompiledPort {
+        name: None,
+        protocol: Protocol::Tcp,
+        port: any,
+        end_port: None,
+        node_port: None,
+        endpoints,
+    }])
 }
 
 /// Compiles a load balancer address to the form that nodes receive. Returns `None` if no Service has the address.

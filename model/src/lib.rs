@@ -8,6 +8,7 @@ pub mod admission;
 pub mod bgp;
 pub mod cluster;
 pub mod compile;
+pub mod discovery;
 pub mod kinds;
 pub mod observed;
 pub mod primitives;

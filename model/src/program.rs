@@ -32,6 +32,8 @@ use ipnet::IpNet;
 use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::endpoints::usable;
+
 use self::endpoints::SelectedEndpoints;
 use crate::{
     cluster::compiled::{CompiledPort, CompiledService, UnsupportedField},

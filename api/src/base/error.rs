@@ -70,6 +70,8 @@ pub(crate) enum Code {
     PreconditionRequired,
     /// The body is larger than the limit.
     PayloadTooLarge,
+    /// The environment variables of a namespace have more bytes than a program can be started with.
+    EnvironmentTooLarge,
     /// The media type of the body is not supported by this path.
     UnsupportedMediaType,
     /// Too many concurrent requests or streams.
@@ -93,7 +95,7 @@ impl Code {
     pub(crate) const fn status(self) -> StatusCode {
         match self {
             Self::BadRequest | Self::TooDeep => StatusCode::BAD_REQUEST,
-            Self::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Invalid | Self::EnvironmentTooLarge => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Unauthenticated => StatusCode::UNAUTHORIZED,
             Self::Forbidden | Self::CrossSite | Self::ReadOnly => StatusCode::FORBIDDEN,
             Self::NotFound | Self::NodeNotFound => StatusCode::NOT_FOUND,
@@ -151,6 +153,7 @@ impl Code {
             Self::PreconditionFailed => "The precondition failed",
             Self::PreconditionRequired => "A precondition is required",
             Self::PayloadTooLarge => "The body is too large",
+            Self::EnvironmentTooLarge => "The environment variables are too large",
             Self::UnsupportedMediaType => "The media type of the body is not supported",
             Self::TooManyRequests => "Too many concurrent requests",
             Self::Timeout => "The request took too long",

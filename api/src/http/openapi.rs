@@ -198,6 +198,24 @@ impl Doc {
         }
     }
 
+    /// Adds a response whose body has type `T`, or is text of the given content type, by the choice of the client.
+    pub(crate) fn answer_or_text<T: ToSchema>(
+        mut self,
+        status: u16,
+        description: &str,
+        types: &[&str],
+        text_type: &str,
+    ) -> Self {
+        let schema = self.reference::<T>();
+        let text = ObjectBuilder::new().schema_type(Type::String);
+        let response = ResponseBuilder::new().description(description);
+        let response = response.content(text_type, Content::new(Some(RefOr::T(Schema::from(text.build())))));
+        let response = types
+            .iter()
+            .fold(response, |response, name| response.content(*name, Content::new(Some(schema.clone()))));
+        Self { operation: self.operation.response(status.to_string(), with_headers(response, &[])), ..self }
+    }
+
     /// Adds a response whose body is text of the given content type.
     pub(crate) fn text(self, status: u16, description: &str, content_type: &str) -> Self {
         let schema = ObjectBuilder::new().schema_type(Type::String);

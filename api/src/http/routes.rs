@@ -13,6 +13,7 @@ mod doctor;
 mod drains;
 mod endpoints;
 pub(crate) mod enrol;
+mod environment;
 mod explain;
 mod feed;
 mod guards;
@@ -64,6 +65,7 @@ pub(crate) fn router() -> Routes {
         audit::add,
         watch::add,
         endpoints::add,
+        environment::add,
         traffic::add,
         service_health::add,
         guards::add,

@@ -16,6 +16,7 @@ mod bgp;
 mod bgp_shown;
 mod canary;
 mod containment;
+mod environment;
 mod explain;
 mod feed;
 mod health;

@@ -166,6 +166,14 @@ Examples:
   tidegate what-if                      Services and addresses that depend on a single node
   tidegate what-if --fail node/rack1-a  before maintenance of a machine
   tidegate what-if --fail a,b -o json";
+pub(super) const ENV_HELP: &str = "\
+The variables are those that kubelet sets in containers: WEB_SERVICE_HOST, WEB_SERVICE_PORT and, for links,
+WEB_PORT_80_TCP_ADDR and others. They are fixed when a program starts; Services created later are missing.
+
+Examples:
+  tidegate env -n shop > shop.env && docker run --env-file shop.env IMAGE
+  tidegate env web db --no-links        host and ports of two Services
+  env $(tidegate env web) ./client      start a program with the variables";
 pub(super) const HEALTH_HELP: &str = "\
 An endpoint is checked by its own node. An endpoint without a node is checked by up to three nodes, which
 decide by majority. Unknown: none of them reports, and the last result stays in effect. SHARE is the

@@ -9,6 +9,7 @@ mod delete;
 mod describe;
 mod doctor;
 mod drain;
+mod environment;
 mod explain;
 mod export;
 mod get;
@@ -61,6 +62,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Traffic(arguments) => traffic::run(&client, arguments, terminal).await,
         Command::Health(arguments) => health::run(&client, arguments, terminal).await,
         Command::Explain(arguments) => explain::run(&client, arguments, terminal).await,
+        Command::Env(arguments) => environment::run(&client, arguments, terminal).await,
         Command::Bgp(command) => bgp::run(&client, command, terminal).await,
         Command::History(arguments) => history::run(&client, arguments, terminal).await,
         Command::Rollback(arguments) => history::roll_back(&client, arguments, terminal).await,

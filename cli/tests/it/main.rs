@@ -11,6 +11,7 @@ mod bgp;
 mod docs;
 mod doctor;
 mod drain;
+mod environment;
 mod failover;
 mod golden;
 mod history;

@@ -12,6 +12,7 @@ mod bgp;
 mod clock;
 mod compose;
 mod crash;
+mod discovery;
 mod disk;
 mod doctor;
 mod documents;

@@ -6,8 +6,12 @@ use std::{fs, path::Path, process::Command};
 
 /// Systemd units with their maximum exposure score (`systemd-analyze security`) in tenths: lower for the API
 /// server and the adapter, which need no privileges, than for the agent, which programs the kernel.
-const UNITS: [(&str, u32); 3] =
-    [("tidegate-api.service", 20), ("tidegate-agent.service", 45), ("tidegate-sync@.service", 20)];
+const UNITS: [(&str, u32); 4] = [
+    ("tidegate-api.service", 20),
+    ("tidegate-agent.service", 45),
+    ("tidegate-sync@.service", 20),
+    ("tidegate-dns.service", 25),
+];
 
 fn unit(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd").join(name).display().to_string()
@@ -57,7 +61,9 @@ fn the_units_ask_for_what_the_programs_do() {
     assert!(api.lines().any(|line| line == "CapabilityBoundingSet="));
     let sync = fs::read_to_string(unit("tidegate-sync@.service")).unwrap();
     assert!(sync.lines().any(|line| line == "CapabilityBoundingSet="));
-    for unit in [agent, api, sync] {
+    let dns = fs::read_to_string(unit("tidegate-dns.service")).unwrap();
+    assert!(dns.lines().any(|line| line == "CapabilityBoundingSet=CAP_NET_BIND_SERVICE"));
+    for unit in [agent, api, sync, dns] {
         for line in ["Type=notify", "NotifyAccess=main", "Restart=always", "ProtectSystem=strict"] {
             assert!(unit.lines().any(|found| found == line), "{line}");
         }

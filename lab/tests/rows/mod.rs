@@ -155,5 +155,12 @@ pub(crate) const ROWS: &[(&str, &str)] = &[
     ),
     ("F139", "The same chain through node ports and an external address"),
     ("F140", "nginx is an ordinary workload selected by a Service"),
+    ("F162", "The variables of a namespace are those of kubelet, for Docker and as JSON"),
+    ("F163", "A container starts with the variables of the Services that exist then"),
+    (
+        "F164",
+        "DNS names of Services resolve to their addresses, as the Kubernetes specification defines them",
+    ),
+    ("F165", "A Service created later resolves without a restart of the client"),
     ("F168", "Nodes register with addresses, labels, zone and a lease; an expired one takes the node out"),
 ];

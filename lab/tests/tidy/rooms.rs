@@ -18,6 +18,7 @@ pub(crate) const ROOMS: [(&str, &[&str]); 8] = [
             "program",
             "wire",
             "compile",
+            "discovery",
             "observed",
             "admission",
             "views",

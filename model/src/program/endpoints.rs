@@ -132,6 +132,14 @@ pub(super) fn ready_on(port: &CompiledPort, node: &Name) -> impl Iterator<Item =
     here.map(|endpoint| endpoint.address)
 }
 
+/// Returns the endpoints of a port to which new connections may go, on any node: for each IP family the ready ones
+/// or, if none is ready, those that terminate and still serve; never those of weight 0.
+pub(crate) fn usable(port: &CompiledPort) -> Vec<&CompiledEndpoint> {
+    let of = |family| weighted(port).filter(move |endpoint| IpFamily::of(endpoint.address) == family);
+    let families = [IpFamily::V4, IpFamily::V6];
+    families.into_iter().flat_map(|family| with_fallback(&of(family).collect::<Vec<_>>())).collect()
+}
+
 /// Returns the ready endpoints; if none is ready, the terminating ones that still serve (KEP-1669).
 fn with_fallback<'a>(endpoints: &[&'a CompiledEndpoint]) -> Vec<&'a CompiledEndpoint> {
     let ready: Vec<_> = endpoints.iter().copied().filter(|endpoint| endpoint.ready).collect();

@@ -13,6 +13,8 @@ mod bgp_book;
 mod bgp_fields;
 mod bgp_status;
 mod compile;
+mod dns;
+mod environment;
 mod explain;
 mod guards;
 mod health;

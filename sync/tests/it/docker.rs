@@ -291,3 +291,41 @@ fn f026_networks_are_listed_with_their_containers_and_equal_subnets_of_two_machi
         );
     });
 }
+
+/// A container started with the variables of a namespace has those of all Services that existed then, and none of a later
+/// Service.
+#[test]
+fn f163_a_container_starts_with_the_variables_of_the_services() {
+    in_namespace("env", || {
+        let engine = Engine::start();
+        let api = Api::memory();
+        let service = |name: &str| {
+            api.apply(&json!({
+                "apiVersion": "tidegate/v1", "kind": "Service", "metadata": { "name": name },
+                "spec": { "ports": [{ "name": "http", "port": 80 }] },
+            }));
+        };
+        let variables = || {
+            let list = api.get("/v1/namespaces/default/env?format=docker");
+            list.as_array().unwrap().iter().map(|one| one.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        service("web");
+        service("1-db");
+        let expected = variables();
+        assert_eq!(expected.len(), 16, "{expected:?}");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("env");
+        std::fs::write(&file, expected.join("\n")).unwrap();
+        engine.run("client", &["--no-healthcheck", "--env-file", file.to_str().unwrap()]);
+        service("later");
+        let pid = engine.docker(&["inspect", "--format", "{{.State.Pid}}", "client"]);
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
+        let environment: Vec<_> = environment.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+        for variable in &expected {
+            assert!(environment.iter().any(|found| found == variable), "{variable}: {environment:?}");
+        }
+        let later = |found: &&String| found.starts_with("LATER_");
+        assert_eq!(variables().iter().filter(later).count(), 8);
+        assert!(!environment.iter().any(|found| found.starts_with("LATER_")), "{environment:?}");
+    });
+}

@@ -52,7 +52,7 @@ pub(super) fn of(problem: &ProblemBody) -> Value {
 const fn reason(code: Code) -> &'static str {
     match code {
         Code::BadRequest | Code::TooDeep => "BadRequest",
-        Code::Invalid => "Invalid",
+        Code::Invalid | Code::EnvironmentTooLarge => "Invalid",
         Code::Unauthenticated => "Unauthorized",
         Code::Forbidden | Code::CrossSite | Code::ReadOnly => "Forbidden",
         Code::NotFound | Code::NodeNotFound => "NotFound",

@@ -1,0 +1,185 @@
+//! Command-line arguments of `tidegate-dns`.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
+
+use clap::{Parser, ValueEnum};
+use client::{Pin, Url};
+use ipnet::IpNet;
+use model::primitives::name::Name;
+use settings::Rules;
+
+/// Port of DNS servers (RFC 1035 §4.2).
+pub const PORT: u16 = 53;
+/// Maximum time in seconds for which resolvers may be told to cache a record.
+const TTL_MAX: i64 = 3600;
+
+/// Rules for the settings file of `tidegate-dns`: each flag that has an environment variable.
+pub const RULES: Rules = Rules { positionals: false, keys: None };
+
+/// Answers DNS questions for the names of Services, and forwards other questions
+#[derive(Debug, Clone, Parser)]
+#[command(name = "tidegate-dns", version, max_term_width = 110)]
+pub struct Args {
+    /// Control servers, separated by commas; they are tried in turn until one answers
+    #[arg(
+        long,
+        env = "TIDEGATE_API",
+        hide_env_values = true,
+        value_name = "URL,…",
+        value_delimiter = ',',
+        default_value = "http://127.0.0.1:7440",
+        help_heading = "Connection"
+    )]
+    pub api: Vec<Url>,
+    /// File with the bearer token to authenticate with, read for every request; TIDEGATE_TOKEN can hold the token
+    /// itself
+    #[arg(
+        long,
+        env = "TIDEGATE_TOKEN_FILE",
+        hide_env_values = true,
+        value_name = "FILE",
+        help_heading = "Connection"
+    )]
+    pub token_file: Option<PathBuf>,
+    /// PEM file with the CA certificates to verify the servers with [default: the system's CA certificates]
+    #[arg(
+        long,
+        env = "TIDEGATE_CA_FILE",
+        hide_env_values = true,
+        value_name = "FILE",
+        help_heading = "Connection"
+    )]
+    pub ca_file: Option<PathBuf>,
+    /// Pin the server or CA certificate by hash instead of using --ca-file, as sha256:HEX
+    #[arg(
+        long,
+        env = "TIDEGATE_CA_HASH",
+        hide_env_values = true,
+        value_name = "HASH",
+        help_heading = "Connection"
+    )]
+    pub ca_hash: Option<Pin>,
+    /// Addresses at which to answer questions over UDP and TCP, separated by commas. An address with `0.0.0.0` or
+    /// `::` answers from the address that the kernel chooses, which clients may reject on a machine with several
+    #[arg(
+        long, env = "TIDEGATE_DNS_LISTEN", hide_env_values = true, value_name = "ADDRESS[:PORT],…", value_delimiter = ',',
+        value_parser = parse_server, default_value = "127.0.0.1:53"
+    )]
+    pub listen: Vec<SocketAddr>,
+    /// Name of the cluster zone. `.local` names are resolved by multicast on many desktops
+    #[arg(
+        long, env = "TIDEGATE_DNS_DOMAIN", hide_env_values = true, value_name = "NAME", value_parser = Name::parse,
+        default_value = "cluster.local"
+    )]
+    pub domain: Name,
+    /// Servers to which questions outside of the cluster zone are forwarded, separated by commas and tried in this
+    /// order. Without any, such questions are refused
+    #[arg(
+        long, env = "TIDEGATE_DNS_UPSTREAM", hide_env_values = true, value_name = "ADDRESS[:PORT],…", value_delimiter = ',',
+        value_parser = parse_server
+    )]
+    pub upstream: Vec<SocketAddr>,
+    /// Addresses at which clients reach this server, returned for `ns.dns` in the cluster zone, separated by commas
+    /// [default: the addresses of --listen]
+    #[arg(
+        long,
+        env = "TIDEGATE_DNS_SERVER_ADDRESS",
+        hide_env_values = true,
+        value_name = "ADDRESS,…",
+        value_delimiter = ','
+    )]
+    pub server_address: Vec<IpAddr>,
+    /// Networks whose reverse names belong to the cluster, separated by commas, such as the ranges of cluster IPs: an
+    /// address in them that no Service has does not exist instead of being forwarded
+    #[arg(
+        long,
+        env = "TIDEGATE_DNS_REVERSE",
+        hide_env_values = true,
+        value_name = "NETWORK,…",
+        value_delimiter = ','
+    )]
+    pub reverse: Vec<IpNet>,
+    /// Time in seconds for which clients may cache records of Services, at most 3600
+    #[arg(
+        long, env = "TIDEGATE_DNS_TTL", hide_env_values = true, value_name = "SECONDS", default_value = "5",
+        value_parser = clap::value_parser!(u32).range(0..=TTL_MAX)
+    )]
+    pub ttl: u32,
+    /// Time in seconds for which clients may cache records of endpoints of headless Services, at most 3600
+    #[arg(
+        long, env = "TIDEGATE_DNS_TTL_HEADLESS", hide_env_values = true, value_name = "SECONDS", default_value = "1",
+        value_parser = clap::value_parser!(u32).range(0..=TTL_MAX)
+    )]
+    pub ttl_headless: u32,
+    /// Time in seconds for which clients may cache that a record does not exist, at most 3600
+    #[arg(
+        long, env = "TIDEGATE_DNS_TTL_NEGATIVE", hide_env_values = true, value_name = "SECONDS", default_value = "1",
+        value_parser = clap::value_parser!(u32).range(0..=TTL_MAX)
+    )]
+    pub ttl_negative: u32,
+    /// Directory for the last received state, from which questions are answered after a restart until a control
+    /// server is reached [default: none]
+    #[arg(long, env = "TIDEGATE_STATE_DIR", hide_env_values = true, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// Address for /healthz, /readyz and /metrics; loopback only
+    #[arg(
+        long, env = "TIDEGATE_LISTEN", hide_env_values = true, value_name = "ADDRESS:PORT",
+        value_parser = parse_loopback, default_value = "127.0.0.1:7443"
+    )]
+    pub status_listen: SocketAddr,
+    /// Log filter, such as `info` or `dns=debug`
+    #[arg(long, env = "TIDEGATE_LOG", hide_env_values = true, value_name = "FILTER", default_value = "info")]
+    pub log: String,
+    /// Log format
+    #[arg(
+        long,
+        env = "TIDEGATE_LOG_FORMAT",
+        hide_env_values = true,
+        value_name = "FORMAT",
+        value_enum,
+        default_value = "text"
+    )]
+    pub log_format: LogFormat,
+    /// TOML file with settings named like the flags
+    #[arg(long, env = "TIDEGATE_CONFIG", hide_env_values = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// Log format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Human-readable lines.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Parses the address of a DNS server, with or without a port.
+fn parse_server(text: &str) -> Result<SocketAddr, String> {
+    let with_port = text.parse::<SocketAddr>().ok();
+    let address =
+        with_port.or_else(|| text.parse::<IpAddr>().ok().map(|address| SocketAddr::new(address, PORT)));
+    address.ok_or_else(|| "must be an address such as 192.0.2.1, 192.0.2.1:53 or [2001:db8::1]:53".to_owned())
+}
+
+fn parse_loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr =
+        text.parse().map_err(|_| "must be an address and port, such as 127.0.0.1:7443")?;
+    if address.ip().is_loopback() { Ok(address) } else { Err("must be a loopback address".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_of_a_server_is_optional() {
+        assert_eq!(parse_server("192.0.2.1"), Ok("192.0.2.1:53".parse().unwrap()));
+        assert_eq!(parse_server("[2001:db8::1]:5353"), Ok("[2001:db8::1]:5353".parse().unwrap()));
+        assert!(parse_server("dns.example.com").is_err());
+        assert!(parse_loopback("0.0.0.0:7443").is_err());
+    }
+}

@@ -1,0 +1,134 @@
+//! Last received state on disk, from which questions are answered after a restart until a control server is reached.
+//!
+//! The file has one JSON document per line: first the revision, then the objects. It is replaced as a whole, so that it
+//! is complete or absent.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufRead as _, BufReader, BufWriter, Write as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use model::{
+    admission::decode::{Expect, decode},
+    cluster::snapshot::Snapshot,
+    discovery::dns::Zone,
+    primitives::quantity::Revision,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::{sync::watch, time::sleep};
+
+use crate::follow::KINDS;
+
+/// Name of the file in the state directory.
+const FILE: &str = "zone.jsonl";
+/// Version of the file format. A file of another version is ignored.
+const VERSION: u32 = 1;
+/// Minimum time between two writes of the file.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// First line of the file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Head {
+    version: u32,
+    revision: Revision,
+    /// Number of objects that follow. A file with fewer was cut off.
+    objects: usize,
+}
+
+/// Reads the state in a directory. Returns `None` if there is none.
+///
+/// # Errors
+/// Returns an error if the file cannot be read or is damaged. The caller continues without it.
+pub(crate) fn load(directory: &Path) -> io::Result<Option<Snapshot>> {
+    let file = match File::open(directory.join(FILE)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let damaged = |text: &str| io::Error::new(io::ErrorKind::InvalidData, text.to_owned());
+    let mut lines = BufReader::new(file).lines();
+    let head: Head = serde_json::from_str(&lines.next().ok_or_else(|| damaged("the file is empty"))??)?;
+    if head.version != VERSION {
+        return Err(damaged("the file is of another version"));
+    }
+    let mut objects = Vec::new();
+    for line in lines {
+        let value: Value = serde_json::from_str(&line?)?;
+        let object = decode(&value, &Expect::default());
+        objects.push(Arc::new(object.map_err(|_| damaged("an object cannot be decoded"))?));
+    }
+    if objects.len() != head.objects {
+        return Err(damaged("the file is incomplete"));
+    }
+    Ok(Some(Snapshot::from_objects(head.revision, objects)))
+}
+
+fn save(directory: &Path, snapshot: &Snapshot) -> io::Result<()> {
+    let new = directory.join(format!("{FILE}.new"));
+    let mut file = BufWriter::new(File::create(&new)?);
+    let objects = || KINDS.into_iter().flat_map(|kind| snapshot.list(kind, None, None));
+    let head = Head { version: VERSION, revision: snapshot.revision(), objects: objects().count() };
+    writeln!(file, "{}", serde_json::to_string(&head)?)?;
+    for object in objects() {
+        writeln!(file, "{}", object.to_json())?;
+    }
+    file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+    fs::rename(new, directory.join(FILE))
+}
+
+/// Writes each new state to the directory, at most once in [`INTERVAL`], until the task is cancelled.
+pub(crate) async fn keep(directory: PathBuf, mut zones: watch::Receiver<Option<Arc<Zone>>>) {
+    let mut saved: Option<Revision> = None;
+    loop {
+        let zone = zones.borrow_and_update().clone();
+        if let Some(zone) = zone.filter(|zone| saved != Some(zone.snapshot().revision())) {
+            let (directory, snapshot) = (directory.clone(), zone.snapshot().clone());
+            let revision = snapshot.revision();
+            match tokio::task::spawn_blocking(move || save(&directory, &snapshot)).await {
+                Ok(Ok(())) => saved = Some(revision),
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "cannot write the state to disk; the next state is tried")
+                }
+                Err(error) => tracing::error!(%error, "the task that writes the state to disk failed"),
+            }
+            sleep(INTERVAL).await;
+        }
+        if zones.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn snapshot() -> Snapshot {
+        let service = json!({
+            "apiVersion": "tidegate/v1", "kind": "Service", "metadata": { "name": "web", "namespace": "shop" },
+            "spec": { "clusterIP": "10.96.0.10", "ports": [{ "port": 80 }] },
+        });
+        let object = decode(&service, &Expect::default()).unwrap();
+        Snapshot::from_objects(Revision(7), [Arc::new(object)])
+    }
+
+    #[test]
+    fn a_state_is_read_back_and_damage_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(load(directory.path()).unwrap(), None);
+        save(directory.path(), &snapshot()).unwrap();
+        assert_eq!(load(directory.path()).unwrap(), Some(snapshot()));
+        let path = directory.path().join(FILE);
+        let text = fs::read_to_string(&path).unwrap();
+        for cut in [0, 10, text.find('\n').unwrap() + 1, text.len() - 5] {
+            fs::write(&path, &text[..cut]).unwrap();
+            assert!(load(directory.path()).is_err(), "{cut}");
+        }
+    }
+}

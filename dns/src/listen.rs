@@ -1,0 +1,79 @@
+//! Sockets of the server: UDP and TCP at each address.
+
+mod tcp;
+mod udp;
+
+use std::{io, net::SocketAddr, num::NonZeroUsize, sync::Arc, thread};
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio_util::sync::CancellationToken;
+
+use crate::responder::Responder;
+
+/// Maximum number of UDP sockets for one address.
+const SOCKETS_MAX: usize = 8;
+/// Length of the queue of connections that have not been accepted.
+const BACKLOG: i32 = 128;
+
+/// Bound sockets, not yet served.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    udp: Vec<tokio::net::UdpSocket>,
+    tcp: Vec<tokio::net::TcpListener>,
+}
+
+impl Sockets {
+    /// Binds the sockets of all addresses. Several UDP sockets share each address, so that the processors share the
+    /// load.
+    ///
+    /// # Errors
+    /// Returns the address that cannot be bound, with the error.
+    pub(crate) fn bind(addresses: &[SocketAddr]) -> Result<Self, (SocketAddr, io::Error)> {
+        let count = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(SOCKETS_MAX);
+        let (mut udp, mut tcp) = (Vec::new(), Vec::new());
+        for address in addresses {
+            for _ in 0..count {
+                udp.push(bind_udp(*address).map_err(|error| (*address, error))?);
+            }
+            tcp.push(bind_tcp(*address).map_err(|error| (*address, error))?);
+        }
+        Ok(Self { udp, tcp })
+    }
+
+    /// Answers questions until stopped.
+    pub(crate) async fn serve(self, responder: Arc<Responder>, stop: CancellationToken) {
+        let mut tasks = tokio::task::JoinSet::new();
+        let connections = Arc::new(tcp::Limit::default());
+        for socket in self.udp {
+            tasks.spawn(udp::serve(Arc::new(socket), Arc::clone(&responder)));
+        }
+        for listener in self.tcp {
+            tasks.spawn(tcp::serve(listener, Arc::clone(&responder), Arc::clone(&connections)));
+        }
+        stop.cancelled().await;
+    }
+}
+
+fn bind_udp(address: SocketAddr) -> io::Result<tokio::net::UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    tokio::net::UdpSocket::from_std(socket.into())
+}
+
+fn bind_tcp(address: SocketAddr) -> io::Result<tokio::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    // Connections of an earlier process may still be closing.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    tokio::net::TcpListener::from_std(socket.into())
+}

@@ -1,0 +1,148 @@
+//! Start of all parts of the server, and its end.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use base::service_manager::Notifier;
+use client::{Client, Connection, Failover, Limits, Options, Token, TokenSource};
+use model::discovery::dns::{Zone, ZoneSettings};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    args::Args, follow::Follower, forward::Forwarder, journal, listen::Sockets, metrics::Metrics,
+    responder::Responder, serve,
+};
+
+/// Environment variable with a token. There is no flag for the token itself, because process arguments are visible to
+/// all users of a machine.
+const TOKEN_VARIABLE: &str = "TIDEGATE_TOKEN";
+/// Connect timeout; another control server may be available.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of requests other than streams.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum time without any data on the watch; control servers send a heartbeat at least every 10 s.
+const SILENCE_MAX: Duration = Duration::from_secs(35);
+
+/// Runs the server until SIGTERM or SIGINT.
+///
+/// # Errors
+/// Returns the error that stops the process, with its remedy.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let sockets = Sockets::bind(&args.listen).map_err(|(address, error)| {
+        anyhow::Error::new(error).context(format!(
+            "cannot listen on {address}: choose another --listen, stop the other DNS server, or grant \
+             CAP_NET_BIND_SERVICE"
+        ))
+    })?;
+    let status = TcpListener::bind(args.status_listen).await;
+    let status = status.with_context(|| {
+        format!("cannot listen on {}: choose another --status-listen", args.status_listen)
+    })?;
+    let client = connect(&args)?;
+    let metrics = Arc::new(Metrics::default());
+    let settings = zone_settings(&args);
+    let (sender, zones) = watch::channel(restored(&args, &settings, &metrics));
+    let forwarder = Forwarder::new(args.upstream.clone());
+    let responder = Responder::new(args.domain.clone(), zones.clone(), forwarder, Arc::clone(&metrics));
+    let follower = Follower { client, settings, zones: sender, metrics: Arc::clone(&metrics) };
+    let stop = CancellationToken::new();
+    tracing::info!(listen = ?args.listen, domain = %args.domain, upstream = ?args.upstream, "started");
+    let notifier = Notifier::of_environment();
+    notifier.say("READY=1");
+    let (mut terminated, mut interrupted) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        () = follower.run() => {}
+        () = sockets.serve(Arc::new(responder), stop.clone()) => {}
+        served = serve::serve(status, metrics) => served?,
+        () = keep(&args, zones) => {}
+        () = feed_watchdog(&notifier) => {}
+        _ = terminated.recv() => {}
+        _ = interrupted.recv() => {}
+    }
+    notifier.say("STOPPING=1");
+    stop.cancel();
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Sends a message to the service manager's watchdog at its interval, which a blocked runtime would not.
+async fn feed_watchdog(notifier: &Notifier) {
+    let Some(interval) = notifier.watchdog_interval() else { return std::future::pending().await };
+    loop {
+        notifier.say("WATCHDOG=1");
+        tokio::time::sleep(interval).await;
+    }
+}
+
+async fn keep(args: &Args, zones: watch::Receiver<Option<Arc<Zone>>>) {
+    match &args.state_dir {
+        Some(directory) => journal::keep(directory.clone(), zones).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn zone_settings(args: &Args) -> ZoneSettings {
+    let own = || args.listen.iter().map(|address| address.ip()).filter(|address| !address.is_unspecified());
+    let servers: Vec<IpAddr> =
+        if args.server_address.is_empty() { own().collect() } else { args.server_address.clone() };
+    ZoneSettings {
+        domain: args.domain.clone(),
+        ttl: args.ttl,
+        ttl_headless: args.ttl_headless,
+        ttl_negative: args.ttl_negative,
+        servers,
+        reverse: args.reverse.clone(),
+    }
+}
+
+/// Returns the zone of the last state on disk, if there is one.
+fn restored(args: &Args, settings: &ZoneSettings, metrics: &Metrics) -> Option<Arc<Zone>> {
+    let directory = args.state_dir.as_ref()?;
+    match journal::load(directory) {
+        Ok(snapshot) => {
+            let zone = Zone::new(settings.clone(), snapshot?);
+            tracing::info!(revision = zone.snapshot().revision().0, "answering from the last state on disk");
+            metrics.set_ready();
+            Some(Arc::new(zone))
+        }
+        Err(error) => {
+            tracing::warn!(%error, directory = %directory.display(), "the state on disk is unusable; waiting for a control server");
+            None
+        }
+    }
+}
+
+fn connect(args: &Args) -> anyhow::Result<Client> {
+    let variable = std::env::var(TOKEN_VARIABLE).ok().filter(|text| !text.trim().is_empty());
+    let token = match (args.token_file.clone(), variable) {
+        (Some(path), _) => TokenSource::File(path),
+        (None, Some(text)) => TokenSource::Fixed(Token::parse(&text, TOKEN_VARIABLE)?),
+        (None, None) => TokenSource::None,
+    };
+    let connection = Connection {
+        urls: args.api.clone(),
+        ca_file: args.ca_file.clone(),
+        pin: args.ca_hash,
+        identity: None,
+        token,
+    };
+    let options = Options {
+        user_agent: concat!("tidegate-dns/", env!("CARGO_PKG_VERSION")),
+        author: None,
+        connect_timeout: CONNECT_TIMEOUT,
+        timeout: REQUEST_TIMEOUT,
+        idle_timeout: SILENCE_MAX,
+        failover: Failover::Safe,
+        min_position: None,
+        reads_own_writes: false,
+        limits: Limits::default(),
+        on_send: None,
+    };
+    Ok(Client::new(connection, options)?)
+}

@@ -1,0 +1,297 @@
+//! Discovery by DNS: `tidegate-dns` beside a control server, asked by `dig`.
+
+use std::{
+    net::{IpAddr, UdpSocket},
+    time::Duration,
+};
+
+use lab::{
+    cluster::{
+        control::Http,
+        deployment::{Cluster, Options},
+    },
+    host::{netns::Namespace, wait},
+    processes::{
+        binaries,
+        process::{Plan, Process},
+    },
+};
+use serde_json::{Value, json};
+
+/// Objects, questions and answers of the table that the pure function is tested with.
+const OBJECTS: &str = include_str!("../../../model/tests/dns/objects.json");
+const ANSWERS: &str = include_str!("../../../model/tests/dns/answers.txt");
+/// Address of the server, inside the namespace of a node.
+const SERVER: &str = "127.0.0.1:5300";
+/// Number of questions in one run of `dig`.
+const BATCH: usize = 40;
+
+/// Server of a test with its state directory.
+struct Dns {
+    process: Process,
+    namespace: Namespace,
+    status: Http,
+    /// Removed when the test ends.
+    _directory: tempfile::TempDir,
+}
+
+/// Starts `tidegate-dns` in the namespace of the first node.
+fn start(cluster: &Cluster, more: &[&str]) -> Dns {
+    let directory = tempfile::tempdir().unwrap();
+    let namespace = cluster.place("node1").unwrap().clone();
+    let mut arguments = vec![
+        format!("--api={}", cluster.api.url()),
+        format!("--listen={SERVER}"),
+        "--status-listen=127.0.0.1:7443".to_owned(),
+        format!("--state-dir={}", directory.path().display()),
+        "--server-address=10.96.0.53,fd00:96::53".to_owned(),
+        "--reverse=10.96.0.0/16,fd00:96::/112".to_owned(),
+    ];
+    arguments.extend(more.iter().map(|&word| word.to_owned()));
+    let process = Process::start(Plan {
+        label: "tidegate-dns".to_owned(),
+        namespace: namespace.clone(),
+        program: binaries::find("tidegate-dns").unwrap(),
+        arguments,
+        environment: Vec::new(),
+        log: directory.path().join("log"),
+    })
+    .unwrap();
+    let status = Http::new(&namespace, "127.0.0.1:7443".parse().unwrap());
+    Dns { process, namespace, status, _directory: directory }
+}
+
+impl Dns {
+    fn wait_ready(&mut self) {
+        let status = &self.status;
+        self.process.wait_ready(|| status.get("/readyz")?.success()).unwrap();
+    }
+
+    /// Asks several questions, each a name and a type, and returns the answers in the order of the questions.
+    fn dig(&self, options: &[&str], questions: &[(&str, &str)]) -> Vec<String> {
+        let mut answers = Vec::new();
+        for batch in questions.chunks(BATCH) {
+            let mut arguments = vec!["@127.0.0.1", "-p", "5300", "+tries=1", "+time=10", "+noidnin"];
+            let sections = ["+noall", "+comments", "+answer", "+authority", "+additional"];
+            arguments.extend(sections.into_iter().chain(options.iter().copied()));
+            arguments.extend(batch.iter().flat_map(|(name, record_type)| [*name, *record_type]));
+            let output = self.namespace.run("dig", &arguments).unwrap();
+            let blocks: Vec<_> = output.split(";; ->>HEADER<<-").skip(1).map(show).collect();
+            assert_eq!(blocks.len(), batch.len(), "{output}");
+            answers.extend(blocks);
+        }
+        answers
+    }
+
+    fn one(&self, name: &str, record_type: &str) -> String {
+        self.dig(&[], &[(name, record_type)]).remove(0)
+    }
+}
+
+/// Converts the output of `dig` for one question to the form of the table: the result code, then the sorted records.
+fn show(block: &str) -> String {
+    let status = block.split("status: ").nth(1).and_then(|rest| rest.split(',').next()).unwrap_or_default();
+    let mut section = "";
+    let mut lines = Vec::new();
+    for line in block.lines() {
+        section = match line {
+            ";; ANSWER SECTION:" => "answer",
+            ";; AUTHORITY SECTION:" => "authority",
+            ";; ADDITIONAL SECTION:" => "additional",
+            _ => section,
+        };
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if let [owner, ttl, "IN", kind, ref data @ ..] = words[..] {
+            let data = match kind {
+                // Without the serial number and the times of secondary servers.
+                "SOA" => [data[0], data[1], data[6]].join(" "),
+                "HINFO" => data[0].to_owned(),
+                _ => data.join(" "),
+            };
+            let bare = |text: &str| text.replace(". ", " ").trim_end_matches('.').to_ascii_lowercase();
+            lines.push(format!("  {section} {} {ttl} {kind} {}", bare(owner), bare(&data)));
+        }
+    }
+    lines.sort();
+    [vec![format!("  {status}")], lines].concat().join("\n")
+}
+
+/// Returns the questions of the table with their expected answers. A question outside of the zone is refused, because
+/// the server has no upstream server.
+fn table() -> Vec<(&'static str, &'static str, String)> {
+    let mut table: Vec<(&str, &str, Vec<String>)> = Vec::new();
+    for line in ANSWERS.lines() {
+        match line.strip_prefix("  ") {
+            None => {
+                let (name, record_type) = line.split_once(' ').unwrap();
+                table.push((name, record_type, Vec::new()));
+            }
+            Some("FOREIGN") => table.last_mut().unwrap().2.push("  REFUSED".to_owned()),
+            Some(text) if text.starts_with("chase ") => {}
+            Some(text) => table.last_mut().unwrap().2.push(format!(
+                "  {}",
+                if text.contains(' ') {
+                    text.replace(" HINFO \"RFC8482\"", " HINFO \"rfc8482\"")
+                } else {
+                    text.to_owned()
+                }
+            )),
+        }
+    }
+    let sorted = table.into_iter().map(|(name, record_type, mut lines)| {
+        lines[1..].sort();
+        (name, record_type, lines.join("\n"))
+    });
+    sorted.collect()
+}
+
+fn objects() -> Vec<Value> {
+    serde_json::from_str(OBJECTS).unwrap()
+}
+
+/// The server gives the answers of the table over UDP and TCP, with and without EDNS, while other Services change.
+#[test]
+fn f164_dig_gets_the_answers_of_the_table() {
+    let cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();
+    cluster.apply_objects(&objects()).unwrap();
+    let mut dns = start(&cluster, &[]);
+    dns.wait_ready();
+    let table = table();
+    let questions: Vec<_> = table.iter().map(|(name, record_type, _)| (*name, *record_type)).collect();
+    for options in [&["+tcp"][..], &["+bufsize=1232"], &["+tcp", "+noedns"]] {
+        let other = json!({ "kind": "Service", "metadata": { "name": format!("other-{}", options.len()) }, "spec": { "ports": [{ "port": 80 }] } });
+        cluster.apply_objects(&[other]).unwrap();
+        for ((name, record_type, expected), found) in table.iter().zip(dns.dig(options, &questions)) {
+            assert_eq!(found, *expected, "{name} {record_type} {options:?}");
+        }
+    }
+    // The spelling of the question is repeated (0x20), and a message without EDNS has none in its answer.
+    let name = "WeB.sHoP.svc.Cluster.Local";
+    let text = dns.namespace.run("dig", &["@127.0.0.1", "-p", "5300", "+noedns", name]).unwrap();
+    assert!(text.contains(&format!("{name}. 5")) || text.contains(&format!("{name}.\t5")), "{text}");
+    assert!(!text.contains("OPT PSEUDOSECTION"), "{text}");
+}
+
+/// Encodes a question for the IPv4 address of a name.
+fn question(id: u16, name: &str) -> Vec<u8> {
+    let mut bytes = id.to_be_bytes().to_vec();
+    bytes.extend([1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    for label in name.split('.') {
+        bytes.push(u8::try_from(label.len()).unwrap());
+        bytes.extend(label.as_bytes());
+    }
+    bytes.extend([0, 0, 1, 0, 1]);
+    bytes
+}
+
+/// A client that started before a Service existed, and keeps its socket, gets the address of the Service as soon as the
+/// Service exists, and gets none after the Service is deleted.
+#[test]
+fn f165_a_client_that_never_restarts_finds_a_later_service() {
+    let cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();
+    let mut dns = start(&cluster, &[]);
+    dns.wait_ready();
+    let socket = dns.namespace.inside(|| UdpSocket::bind("127.0.0.1:0").unwrap());
+    socket.connect(SERVER).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut id = 0;
+    let mut ask = || {
+        id += 1;
+        socket.send(&question(id, "later.shop.svc.cluster.local")).unwrap();
+        let mut answer = [0; 512];
+        let size = socket.recv(&mut answer).unwrap();
+        let address = answer[..size].last_chunk::<4>().copied().filter(|_| answer[7] == 1);
+        (answer[3] & 0xf, address.map(IpAddr::from))
+    };
+    assert_eq!(ask(), (3, None));
+    let service = json!({ "kind": "Service", "metadata": { "name": "later", "namespace": "shop" }, "spec": { "clusterIP": "10.96.7.7", "ports": [{ "port": 80 }] } });
+    cluster.apply_objects(&[service]).unwrap();
+    let address = "10.96.7.7".parse().unwrap();
+    wait::until_true("the address of the new Service", || ask() == (0, Some(address))).unwrap();
+    cluster
+        .api
+        .send_json("DELETE", "/v1/namespaces/shop/services/later", &Value::Null)
+        .unwrap()
+        .success()
+        .unwrap();
+    wait::until_true("the end of the Service", || ask() == (3, None)).unwrap();
+}
+
+/// Before the first state, questions in the zone fail with SERVFAIL. Without control, answers go on, also after a
+/// restart, from the state on disk.
+#[test]
+fn f164_answers_go_on_without_control_and_after_a_restart() {
+    let mut cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();
+    cluster.apply_objects(&objects()).unwrap();
+    cluster.server.kill();
+    let mut dns = start(&cluster, &[]);
+    let name = "web.shop.svc.cluster.local";
+    let status = &dns.status;
+    dns.process.wait_ready(|| status.get("/healthz")?.success()).unwrap();
+    assert_eq!(dns.one(name, "A"), "  SERVFAIL");
+    assert_eq!(dns.one("example.com", "A"), "  REFUSED");
+    assert!(dns.status.get("/readyz").unwrap().success().is_err());
+    cluster.start_control_again().unwrap();
+    let expected = "  NOERROR\n  answer web.shop.svc.cluster.local 5 A 10.96.0.10";
+    wait::until_true("the first state", || dns.one(name, "A") == expected).unwrap();
+    let file = dns._directory.path().join("zone.jsonl");
+    wait::until_true("the state on disk", || file.exists()).unwrap();
+    cluster.server.kill();
+    assert_eq!(dns.one(name, "A"), expected);
+    dns.process.terminate().unwrap();
+    dns.process.start_again().unwrap();
+    dns.wait_ready();
+    assert_eq!(dns.one(name, "A"), expected);
+}
+
+/// Questions outside of the zone go to an upstream server, also at the end of an alias. Without an answer of the
+/// upstream server, they fail.
+#[test]
+fn f164_other_names_are_forwarded() {
+    let cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();
+    cluster.apply_objects(&objects()).unwrap();
+    let mut dns = start(&cluster, &["--upstream=127.0.0.1:5301"]);
+    dns.wait_ready();
+    let alias = "alias.shop.svc.cluster.local";
+    assert_eq!(dns.one(alias, "A"), "  SERVFAIL");
+    let directory = tempfile::tempdir().unwrap();
+    let long: Vec<String> =
+        (0..100).map(|host| format!("--host-record=many.example.com,192.0.3.{host}")).collect();
+    let mut arguments = [
+        "--keep-in-foreground",
+        "--no-resolv",
+        "--no-hosts",
+        "--port=5301",
+        "--listen-address=127.0.0.1",
+        "--bind-interfaces",
+        "--conf-file=/dev/null",
+        "--pid-file=",
+        "--user=root",
+        "--local=/example.com/",
+        "--local-ttl=60",
+        "--host-record=db.example.com,192.0.2.7",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    arguments.extend(long);
+    let _upstream = Process::start(Plan {
+        label: "dnsmasq".to_owned(),
+        namespace: dns.namespace.clone(),
+        program: "/usr/sbin/dnsmasq".into(),
+        arguments,
+        environment: Vec::new(),
+        log: directory.path().join("log"),
+    })
+    .unwrap();
+    let expected = "  NOERROR\n  answer db.example.com 60 A 192.0.2.7";
+    wait::until_true("the upstream server", || dns.one("db.example.com", "A") == expected).unwrap();
+    let aliased = "  NOERROR\n  answer alias.shop.svc.cluster.local 5 CNAME db.example.com\n  answer db.example.com 60 A 192.0.2.7";
+    assert_eq!(dns.one(alias, "A"), aliased);
+    assert_eq!(dns.one("missing.example.com", "A"), "  NXDOMAIN");
+    // More than a datagram: truncated over UDP, which `dig` repeats over TCP.
+    let many = dns.one("many.example.com", "A");
+    assert_eq!(many.lines().filter(|line| line.contains(" A 192.0.3.")).count(), 100, "{many}");
+    let text =
+        dns.namespace.run("dig", &["@127.0.0.1", "-p", "5300", "+ignore", "many.example.com"]).unwrap();
+    assert!(text.contains(" tc "), "{text}");
+}

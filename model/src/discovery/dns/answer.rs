@@ -1,0 +1,394 @@
+//! Answers of the cluster zone to questions.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use super::{
+    hosts::{HostPort, Hosts},
+    name::ZoneName,
+    record::{Answer, Question, Record, RecordData, RecordType, Resolution, ResponseCode},
+    reverse::{address_of, parse_label, zone_of},
+    zone::Zone,
+};
+use crate::{
+    kinds::{
+        resource::ServiceKey,
+        service::{Protocol, ServicePort, ServiceSpec},
+    },
+    primitives::name::{Label, Name, Namespace},
+};
+
+/// Version of the DNS specification of Kubernetes that the zone follows.
+const SPECIFICATION: &str = "1.1.0";
+/// Time in seconds for which resolvers may cache the version of the specification, as in the specification.
+const SPECIFICATION_TTL: u32 = 28_800;
+/// Maximum number of names of one address.
+const REVERSE_NAMES_MAX: usize = 8;
+/// Maximum number of aliases in the zone that are followed for one question. More are a loop.
+const ALIASES_MAX: usize = 8;
+/// Sum of the weights of the SRV records of one port.
+const SRV_WEIGHT: usize = 100;
+
+/// Records of a name, or the reason why there are none.
+enum Found {
+    /// The name exists; the records of the type of the question, with those for the additional section.
+    Records(Vec<Record>, Vec<Record>),
+    /// The name is an alias for another one, which has this name.
+    Alias(Record, String),
+    /// The name does not exist.
+    Nothing,
+}
+
+/// Answers a question from the cluster zone and the reverse zones of its addresses.
+#[must_use]
+pub fn answer(zone: &Zone, question: &Question) -> Resolution {
+    if let Some(address) = address_of(&question.labels) {
+        return reverse(zone, address, question);
+    }
+    let Some(below) = labels_below(&question.labels, &zone.settings.domain) else {
+        return Resolution::Foreign;
+    };
+    let mut answers = Vec::new();
+    let mut found = Lookup { zone, record_type: question.record_type }.find(&question.labels, below);
+    for _ in 0..ALIASES_MAX {
+        let Found::Alias(record, target) = found else { break };
+        if answers.contains(&record) {
+            // A loop of aliases: the chain once, without records.
+            return Resolution::Own(positive(answers, Vec::new(), None));
+        }
+        answers.push(record);
+        if question.record_type == RecordType::Cname {
+            return Resolution::Own(positive(answers, Vec::new(), None));
+        }
+        let labels = Question::new(&target, question.record_type).labels;
+        let Some(below) = labels_below(&labels, &zone.settings.domain) else {
+            return Resolution::Own(positive(answers, Vec::new(), Some(target)));
+        };
+        found = Lookup { zone, record_type: question.record_type }.find(&labels, below);
+    }
+    Resolution::Own(match found {
+        Found::Records(records, additional) if !records.is_empty() => {
+            answers.extend(records);
+            positive(answers, additional, None)
+        }
+        Found::Records(..) => negative(zone, ResponseCode::NoError, zone.settings.domain.as_str(), answers),
+        Found::Alias(..) | Found::Nothing => {
+            negative(zone, ResponseCode::NxDomain, zone.settings.domain.as_str(), answers)
+        }
+    })
+}
+
+/// Returns the labels of a name below a domain, or `None` if the name is outside of it.
+fn labels_below<'a>(labels: &'a [String], domain: &Name) -> Option<&'a [String]> {
+    let count = domain.as_str().split('.').count();
+    let (below, end) = labels.split_at_checked(labels.len().checked_sub(count)?)?;
+    end.iter().map(String::as_str).eq(domain.as_str().split('.')).then_some(below)
+}
+
+const fn positive(answers: Vec<Record>, additional: Vec<Record>, chase: Option<String>) -> Answer {
+    Answer { code: ResponseCode::NoError, answers, authority: Vec::new(), additional, chase }
+}
+
+/// Returns an answer without the wanted records: the start of authority of `owner`, after the aliases that led to
+/// the name.
+fn negative(zone: &Zone, code: ResponseCode, owner: &str, answers: Vec<Record>) -> Answer {
+    let authority = vec![start_of_authority(zone, owner)];
+    Answer { code, answers, authority, additional: Vec::new(), chase: None }
+}
+
+fn start_of_authority(zone: &Zone, owner: &str) -> Record {
+    let domain = &zone.settings.domain;
+    let data = RecordData::Soa {
+        primary: format!("ns.dns.{domain}"),
+        mailbox: format!("hostmaster.{domain}"),
+        // Serial numbers wrap around by design (RFC 1982).
+        serial: (zone.snapshot().revision().0 & u64::from(u32::MAX)) as u32,
+        minimum: zone.settings.ttl_negative,
+    };
+    Record { owner: owner.to_owned(), ttl: zone.settings.ttl_negative, data }
+}
+
+/// Answers a question for the names of an address.
+fn reverse(zone: &Zone, address: IpAddr, question: &Question) -> Resolution {
+    let domain = &zone.settings.domain;
+    let mut names: BTreeSet<String> = BTreeSet::new();
+    if let Some(service) = zone.snapshot().cluster_ip_holder(address) {
+        names.insert(service_name(service, domain));
+    }
+    for service in zone.headless_at(address) {
+        let host = zone.hosts(service).map(|hosts| hosts.name_of(address));
+        names.extend(host.map(|host| format!("{host}.{}", service_name(service, domain))));
+    }
+    let owner = question.labels.join(".");
+    if names.is_empty() {
+        let is_own = zone.settings.reverse.iter().any(|network| network.contains(&address));
+        let answer = || negative(zone, ResponseCode::NxDomain, &zone_of(address), Vec::new());
+        return if is_own { Resolution::Own(answer()) } else { Resolution::Foreign };
+    }
+    let ttl = zone.settings.ttl;
+    let pointer = |name| Record { owner: owner.clone(), ttl, data: RecordData::Ptr(name) };
+    let records: Vec<Record> = if question.record_type == RecordType::Ptr {
+        names.into_iter().take(REVERSE_NAMES_MAX).map(pointer).collect()
+    } else if question.record_type == RecordType::Any {
+        vec![any_refused(owner)]
+    } else {
+        Vec::new()
+    };
+    Resolution::Own(if records.is_empty() {
+        negative(zone, ResponseCode::NoError, &zone_of(address), Vec::new())
+    } else {
+        positive(records, Vec::new(), None)
+    })
+}
+
+fn any_refused(owner: String) -> Record {
+    Record { owner, ttl: SPECIFICATION_TTL, data: RecordData::AnyRefused }
+}
+
+fn service_name(service: &ServiceKey, domain: &Name) -> String {
+    format!("{}.{}.svc.{domain}", service.name, service.namespace)
+}
+
+/// Search for the records of one type.
+struct Lookup<'a> {
+    zone: &'a Zone,
+    record_type: RecordType,
+}
+
+impl Lookup<'_> {
+    /// Finds the records of a name in the zone, given by all its labels and by those below the zone.
+    fn find(&self, labels: &[String], below: &[String]) -> Found {
+        let owner = labels.join(".");
+        let found = match ZoneName::of(below) {
+            ZoneName::Apex => self.apex(&owner),
+            ZoneName::Version => self.version(&owner),
+            ZoneName::NameServer => {
+                self.addresses(&owner, &self.zone.settings.servers, self.zone.settings.ttl)
+            }
+            ZoneName::Empty => Found::Records(Vec::new(), Vec::new()),
+            ZoneName::Namespace(namespace) => exists(self.zone.has_namespace(&namespace)),
+            ZoneName::Service(key) => self.service(&owner, &key),
+            ZoneName::Protocol(key, protocol) => self.protocol(&key, protocol),
+            ZoneName::Port(key, protocol, port) => self.port(&owner, &key, protocol, &port),
+            ZoneName::Host(key, host) => self.host(&owner, &key, &host),
+            ZoneName::Zonal { service, zone, is_pinned } => self.zonal(&owner, &service, &zone, is_pinned),
+            ZoneName::Zones(key) => {
+                exists(self.zone.hosts(&key).is_some_and(|hosts| !hosts.addresses().is_empty()))
+            }
+            ZoneName::Workload(namespace, label) => self.workload(&owner, &namespace, &label),
+            ZoneName::Unknown => Found::Nothing,
+        };
+        if self.record_type == RecordType::Any && matches!(found, Found::Records(..)) {
+            return Found::Records(vec![any_refused(owner)], Vec::new());
+        }
+        found
+    }
+
+    fn apex(&self, owner: &str) -> Found {
+        let domain = &self.zone.settings.domain;
+        if self.record_type == RecordType::Soa {
+            return Found::Records(vec![start_of_authority(self.zone, owner)], Vec::new());
+        }
+        if self.record_type != RecordType::Ns {
+            return Found::Records(Vec::new(), Vec::new());
+        }
+        let (server, ttl) = (format!("ns.dns.{domain}"), self.zone.settings.ttl);
+        let additional = self.all_addresses(&server, &self.zone.settings.servers, ttl);
+        Found::Records(
+            vec![Record { owner: owner.to_owned(), ttl, data: RecordData::Ns(server) }],
+            additional,
+        )
+    }
+
+    fn version(&self, owner: &str) -> Found {
+        let text = || Record {
+            owner: owner.to_owned(),
+            ttl: SPECIFICATION_TTL,
+            data: RecordData::Txt(SPECIFICATION.to_owned()),
+        };
+        let records = if self.record_type == RecordType::Txt { vec![text()] } else { Vec::new() };
+        Found::Records(records, Vec::new())
+    }
+
+    fn service(&self, owner: &str, key: &ServiceKey) -> Found {
+        let Some(spec) = self.spec(key) else { return Found::Nothing };
+        if let Some(target) = &spec.external_name {
+            return self.alias(owner, target);
+        }
+        if let Some(hosts) = self.zone.hosts(key) {
+            let addresses: Vec<_> = hosts.addresses().into_iter().collect();
+            if addresses.is_empty() {
+                return Found::Nothing;
+            }
+            if self.record_type == RecordType::Srv {
+                let ports = hosts.ports.iter().filter(|port| port.protocol.is_some());
+                return self.host_ports(owner, key, hosts, ports);
+            }
+            return self.addresses(owner, &addresses, self.zone.settings.ttl_headless);
+        }
+        let addresses: Vec<_> = spec.cluster_addresses().collect();
+        if self.record_type == RecordType::Srv {
+            return self.service_ports(owner, key, &addresses, spec.ports.iter());
+        }
+        self.addresses(owner, &addresses, self.zone.settings.ttl)
+    }
+
+    /// Returns the alias of a Service of type ExternalName. A target that is an address has no records: an alias
+    /// cannot point to an address.
+    fn alias(&self, owner: &str, target: &Name) -> Found {
+        if target.as_str().parse::<IpAddr>().is_ok() {
+            return Found::Records(Vec::new(), Vec::new());
+        }
+        let target = target.as_str().to_owned();
+        let data = RecordData::Cname(target.clone());
+        Found::Alias(Record { owner: owner.to_owned(), ttl: self.zone.settings.ttl, data }, target)
+    }
+
+    fn protocol(&self, key: &ServiceKey, protocol: Protocol) -> Found {
+        let Some(spec) = self.spec(key).filter(|spec| !spec.is_external_name()) else {
+            return Found::Nothing;
+        };
+        exists(spec.ports.iter().any(|port| port.protocol == protocol && port.name.is_some()))
+    }
+
+    fn port(&self, owner: &str, key: &ServiceKey, protocol: Protocol, name: &Label) -> Found {
+        let Some(spec) = self.spec(key).filter(|spec| !spec.is_external_name()) else {
+            return Found::Nothing;
+        };
+        if let Some(hosts) = self.zone.hosts(key) {
+            let wanted =
+                |port: &&HostPort| port.protocol == Some(protocol) && port.name.as_ref() == Some(name);
+            let mut ports = hosts.ports.iter().filter(wanted).peekable();
+            return match ports.peek() {
+                Some(port) if !port.endpoints.is_empty() => self.host_ports(owner, key, hosts, ports),
+                _ => Found::Nothing,
+            };
+        }
+        let wanted = |port: &&ServicePort| port.protocol == protocol && port.name.as_ref() == Some(name);
+        let mut ports = spec.ports.iter().filter(wanted).peekable();
+        if ports.peek().is_none() {
+            return Found::Nothing;
+        }
+        let addresses: Vec<_> = spec.cluster_addresses().collect();
+        self.service_ports(owner, key, &addresses, ports)
+    }
+
+    fn host(&self, owner: &str, key: &ServiceKey, host: &str) -> Found {
+        let addresses = self.zone.hosts(key).map(|hosts| hosts.addresses_named(host)).unwrap_or_default();
+        self.endpoints(owner, addresses)
+    }
+
+    fn zonal(&self, owner: &str, key: &ServiceKey, zone: &Label, is_pinned: bool) -> Found {
+        let Some(hosts) = self.zone.hosts(key) else { return Found::Nothing };
+        let mut addresses = hosts.addresses_in(zone);
+        if addresses.is_empty() && !is_pinned {
+            addresses = hosts.addresses();
+        }
+        self.endpoints(owner, addresses)
+    }
+
+    /// Returns the address records of endpoints; the name does not exist without any.
+    fn endpoints(&self, owner: &str, addresses: BTreeSet<IpAddr>) -> Found {
+        if addresses.is_empty() {
+            return Found::Nothing;
+        }
+        let addresses: Vec<_> = addresses.into_iter().collect();
+        self.addresses(owner, &addresses, self.zone.settings.ttl_headless)
+    }
+
+    fn workload(&self, owner: &str, namespace: &Namespace, label: &str) -> Found {
+        match parse_label(label).filter(|address| self.zone.has_workload(namespace, *address)) {
+            Some(address) => self.addresses(owner, &[address], self.zone.settings.ttl),
+            None => Found::Nothing,
+        }
+    }
+
+    /// Returns the SRV records of ports of a Service with cluster IPs, whose target is the Service itself.
+    fn service_ports<'p>(
+        &self,
+        owner: &str,
+        key: &ServiceKey,
+        addresses: &[IpAddr],
+        ports: impl Iterator<Item = &'p ServicePort>,
+    ) -> Found {
+        if self.record_type != RecordType::Srv {
+            return Found::Records(Vec::new(), Vec::new());
+        }
+        let ttl = self.zone.settings.ttl;
+        let target = service_name(key, &self.zone.settings.domain);
+        let weight = weight(addresses.len());
+        let records = ports.map(|port| Record {
+            owner: owner.to_owned(),
+            ttl,
+            data: RecordData::Srv { priority: 0, weight, port: port.port.get(), target: target.clone() },
+        });
+        // Two protocols may have the same port, and a set of records contains each record once.
+        let records: BTreeSet<Record> = records.collect();
+        Found::Records(records.into_iter().collect(), self.all_addresses(&target, addresses, ttl))
+    }
+
+    /// Returns the SRV records of ports of a headless Service, one for each endpoint.
+    fn host_ports<'p>(
+        &self,
+        owner: &str,
+        key: &ServiceKey,
+        hosts: &Hosts,
+        ports: impl Iterator<Item = &'p HostPort>,
+    ) -> Found {
+        if self.record_type != RecordType::Srv {
+            return Found::Records(Vec::new(), Vec::new());
+        }
+        let ttl = self.zone.settings.ttl_headless;
+        let service = service_name(key, &self.zone.settings.domain);
+        let (mut records, mut additional) = (BTreeSet::new(), BTreeSet::new());
+        for port in ports {
+            let weight = weight(port.endpoints.len());
+            for host in &port.endpoints {
+                let target = format!("{}.{service}", hosts.name_of(host.address));
+                additional.extend(self.all_addresses(&target, &[host.address], ttl));
+                let data = RecordData::Srv { priority: 0, weight, port: host.port.get(), target };
+                records.insert(Record { owner: owner.to_owned(), ttl, data });
+            }
+        }
+        Found::Records(records.into_iter().collect(), additional.into_iter().collect())
+    }
+
+    /// Returns the address records of the type of the question.
+    fn addresses(&self, owner: &str, addresses: &[IpAddr], ttl: u32) -> Found {
+        let wanted = |record: &Record| match self.record_type {
+            RecordType::A => matches!(record.data, RecordData::A(_)),
+            RecordType::Aaaa => matches!(record.data, RecordData::Aaaa(_)),
+            RecordType::Cname
+            | RecordType::Ns
+            | RecordType::Ptr
+            | RecordType::Soa
+            | RecordType::Srv
+            | RecordType::Txt
+            | RecordType::Any
+            | RecordType::Other => false,
+        };
+        let records = self.all_addresses(owner, addresses, ttl).into_iter().filter(wanted);
+        Found::Records(records.collect(), Vec::new())
+    }
+
+    fn all_addresses(&self, owner: &str, addresses: &[IpAddr], ttl: u32) -> Vec<Record> {
+        let data = |address: &IpAddr| match *address {
+            IpAddr::V4(address) => RecordData::A(address),
+            IpAddr::V6(address) => RecordData::Aaaa(address),
+        };
+        addresses.iter().map(|address| Record { owner: owner.to_owned(), ttl, data: data(address) }).collect()
+    }
+
+    fn spec(&self, key: &ServiceKey) -> Option<&ServiceSpec> {
+        self.zone.snapshot().service(key)?.as_service()
+    }
+}
+
+/// Returns an existing name without records if `exists`, otherwise no name.
+const fn exists(exists: bool) -> Found {
+    if exists { Found::Records(Vec::new(), Vec::new()) } else { Found::Nothing }
+}
+
+/// Returns the weight of each of `count` SRV records of a port: equal shares, at least 1.
+fn weight(count: usize) -> u16 {
+    u16::try_from((SRV_WEIGHT / count.max(1)).max(1)).unwrap_or(1)
+}

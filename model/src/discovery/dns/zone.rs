@@ -1,0 +1,202 @@
+//! State of the cluster zone: the snapshot and the indices that questions need.
+
+use std::{net::IpAddr, sync::Arc};
+
+use imbl::{OrdMap, OrdSet};
+use ipnet::IpNet;
+
+use super::hosts::Hosts;
+use crate::{
+    cluster::{
+        change::{Change, ChangeKind},
+        snapshot::Snapshot,
+    },
+    compile::affected,
+    kinds::resource::{Kind, Object, ObjectKey, ServiceKey},
+    primitives::{
+        name::{Name, Namespace},
+        quantity::Revision,
+    },
+};
+
+/// Settings of the cluster zone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ZoneSettings {
+    /// Name of the zone in lower case, without the final dot, such as `cluster.local`.
+    pub domain: Name,
+    /// Time in seconds for which resolvers may cache records of Services with an address.
+    pub ttl: u32,
+    /// Time in seconds for which resolvers may cache records of the endpoints of headless Services.
+    pub ttl_headless: u32,
+    /// Time in seconds for which resolvers may cache that a record does not exist.
+    pub ttl_negative: u32,
+    /// Addresses of the name server, the records of `ns.dns` in the zone.
+    pub servers: Vec<IpAddr>,
+    /// Networks whose reverse names belong to the cluster: an address in them without a Service has no name.
+    pub reverse: Vec<IpNet>,
+}
+
+impl ZoneSettings {
+    /// Creates settings with the default times: 5 s for Services, 1 s for endpoints and negative answers.
+    #[must_use]
+    pub const fn new(domain: Name) -> Self {
+        Self { domain, ttl: 5, ttl_headless: 1, ttl_negative: 1, servers: Vec::new(), reverse: Vec::new() }
+    }
+}
+
+/// Change of one object, as a watch reports it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ZoneChange {
+    /// The object was created or changed.
+    Put(Arc<Object>),
+    /// The object with this key was deleted.
+    Removed(ObjectKey),
+}
+
+/// Cluster zone at one revision. Clones share all data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Zone {
+    pub(super) settings: Arc<ZoneSettings>,
+    snapshot: Snapshot,
+    /// Endpoints of all headless Services.
+    headless: OrdMap<ServiceKey, Arc<Hosts>>,
+    /// Headless Services that have an endpoint at an address.
+    headless_at: OrdMap<IpAddr, OrdSet<ServiceKey>>,
+    /// Workloads by their addresses.
+    workloads_at: OrdMap<IpAddr, OrdSet<ObjectKey>>,
+}
+
+impl Zone {
+    /// Creates the zone of a state.
+    #[must_use]
+    pub fn new(settings: ZoneSettings, snapshot: Snapshot) -> Self {
+        let mut zone = Self {
+            settings: Arc::new(settings),
+            snapshot,
+            headless: OrdMap::new(),
+            headless_at: OrdMap::new(),
+            workloads_at: OrdMap::new(),
+        };
+        let snapshot = zone.snapshot.clone();
+        for service in
+            snapshot.list(Kind::Service, None, None).filter_map(|it| ServiceKey::of_object_key(&it.key()))
+        {
+            zone.refresh(&service);
+        }
+        for workload in snapshot.list(Kind::Workload, None, None) {
+            zone.index_workload(workload, true);
+        }
+        zone
+    }
+
+    /// Returns the zone after changes up to a revision. The changes need not include objects of kinds that have no
+    /// influence on the zone.
+    #[must_use]
+    pub fn update(&self, revision: Revision, changes: impl IntoIterator<Item = ZoneChange>) -> Self {
+        let mut zone = self.clone();
+        for change in changes {
+            zone.apply(change);
+        }
+        zone.snapshot.set_revision(revision);
+        zone
+    }
+
+    fn apply(&mut self, change: ZoneChange) {
+        let before = self.snapshot.clone();
+        let change = match change {
+            ZoneChange::Put(object) => {
+                self.snapshot.put(Arc::clone(&object));
+                Change { kind: ChangeKind::Modified, object }
+            }
+            ZoneChange::Removed(key) => {
+                let Some(object) = before.get(&key).cloned() else { return };
+                self.snapshot.remove(&key);
+                Change { kind: ChangeKind::Deleted, object }
+            }
+        };
+        if let Some(old) = before.get(&change.object.key()) {
+            self.index_workload(old, false);
+        }
+        if change.kind != ChangeKind::Deleted {
+            self.index_workload(&change.object, true);
+        }
+        for service in affected(&before, &self.snapshot, &change) {
+            self.refresh(&service);
+        }
+    }
+
+    /// Computes the endpoints of a Service anew, if it is headless.
+    fn refresh(&mut self, service: &ServiceKey) {
+        let hosts = Hosts::of(&self.snapshot, service).map(Arc::new);
+        let addresses = |hosts: Option<&Arc<Hosts>>| hosts.map(|hosts| hosts.addresses()).unwrap_or_default();
+        let (old, new) = (addresses(self.headless.get(service)), addresses(hosts.as_ref()));
+        for address in old.difference(&new) {
+            forget(&mut self.headless_at, *address, service);
+        }
+        for address in new.difference(&old) {
+            self.headless_at.entry(*address).or_default().insert(service.clone());
+        }
+        match hosts {
+            Some(hosts) => drop(self.headless.insert(service.clone(), hosts)),
+            None => drop(self.headless.remove(service)),
+        }
+    }
+
+    fn index_workload(&mut self, object: &Object, is_present: bool) {
+        let Some(workload) = object.as_workload() else { return };
+        let key = object.key();
+        for address in &workload.addresses {
+            if is_present {
+                self.workloads_at.entry(*address).or_default().insert(key.clone());
+            } else {
+                forget(&mut self.workloads_at, *address, &key);
+            }
+        }
+    }
+
+    /// Returns the state from which answers are computed.
+    #[must_use]
+    pub const fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Returns the settings of the zone.
+    #[must_use]
+    pub fn settings(&self) -> &ZoneSettings {
+        &self.settings
+    }
+
+    /// Returns true if a namespace contains a Service or Workload.
+    pub(super) fn has_namespace(&self, namespace: &Namespace) -> bool {
+        let any = |kind| self.snapshot.list(kind, Some(namespace), None).next().is_some();
+        any(Kind::Service) || any(Kind::Workload)
+    }
+
+    /// Returns the endpoints of a headless Service; `None` for other Services.
+    pub(super) fn hosts(&self, service: &ServiceKey) -> Option<&Arc<Hosts>> {
+        self.headless.get(service)
+    }
+
+    /// Returns the headless Services that have an endpoint at an address.
+    pub(super) fn headless_at(&self, address: IpAddr) -> impl Iterator<Item = &ServiceKey> {
+        self.headless_at.get(&address).into_iter().flatten()
+    }
+
+    /// Returns true if a Workload of the namespace that can serve has the address.
+    pub(super) fn has_workload(&self, namespace: &Namespace, address: IpAddr) -> bool {
+        let keys = self.workloads_at.get(&address).into_iter().flatten();
+        let mut own = keys.filter(|key| key.namespace.as_ref() == Some(namespace));
+        own.any(|key| {
+            let workload = self.snapshot.get(key).and_then(|object| object.as_workload());
+            workload.is_some_and(|workload| workload.phase.is_alive())
+        })
+    }
+}
+
+fn forget<K: Ord + Clone>(index: &mut OrdMap<IpAddr, OrdSet<K>>, address: IpAddr, key: &K) {
+    let Some(keys) = index.get_mut(&address) else { return };
+    keys.remove(key);
+    if keys.is_empty() {
+        index.remove(&address);
+    }
+}

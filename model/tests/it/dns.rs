@@ -1,0 +1,154 @@
+//! Answers of the cluster zone (F164), as a table: the objects, the questions and the expected answers are files in
+//! `tests/dns`. The end-to-end tests ask a server the same questions.
+
+use std::{fmt::Write as _, fs, path::Path};
+
+use model::{
+    discovery::dns::{
+        Answer, Question, Record, RecordData, RecordType, Resolution, ResponseCode, Zone, ZoneChange,
+        ZoneSettings, answer,
+    },
+    kinds::resource::Object,
+    primitives::{name::Name, quantity::Revision},
+};
+use serde_json::Value;
+
+use crate::support::Cluster;
+
+const OBJECTS: &str = include_str!("../dns/objects.json");
+const QUESTIONS: &str = include_str!("../dns/questions.txt");
+
+fn objects() -> Vec<Value> {
+    serde_json::from_str(OBJECTS).unwrap()
+}
+
+fn settings() -> ZoneSettings {
+    let servers = vec!["10.96.0.53".parse().unwrap(), "fd00:96::53".parse().unwrap()];
+    let reverse = vec!["10.96.0.0/16".parse().unwrap(), "fd00:96::/112".parse().unwrap()];
+    ZoneSettings { servers, reverse, ..ZoneSettings::new(Name::parse("cluster.local").unwrap()) }
+}
+
+fn cluster() -> Cluster {
+    let mut cluster = Cluster::new();
+    for mut object in objects() {
+        object["apiVersion"] = "tidegate/v1".into();
+        cluster.apply(&object).unwrap_or_else(|refusal| panic!("{object}: {refusal:?}"));
+    }
+    cluster
+}
+
+fn zone(cluster: &Cluster) -> Zone {
+    Zone::new(settings(), cluster.snapshot.clone())
+}
+
+fn record_type(word: &str) -> RecordType {
+    match word {
+        "A" => RecordType::A,
+        "AAAA" => RecordType::Aaaa,
+        "CNAME" => RecordType::Cname,
+        "NS" => RecordType::Ns,
+        "PTR" => RecordType::Ptr,
+        "SOA" => RecordType::Soa,
+        "SRV" => RecordType::Srv,
+        "TXT" => RecordType::Txt,
+        "ANY" => RecordType::Any,
+        "MX" => RecordType::Other,
+        other => panic!("{other} is not a record type"),
+    }
+}
+
+/// Returns all questions of the table: names and types.
+fn questions() -> Vec<(&'static str, &'static str)> {
+    let lines = QUESTIONS.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let questions = lines.flat_map(|line| {
+        let mut words = line.split(' ');
+        let name = words.next().unwrap();
+        words.map(move |record_type| (name, record_type))
+    });
+    questions.collect()
+}
+
+fn show_record(section: &str, Record { owner, ttl, data }: &Record) -> String {
+    let data = match data {
+        RecordData::A(address) => format!("A {address}"),
+        RecordData::Aaaa(address) => format!("AAAA {address}"),
+        RecordData::Cname(name) => format!("CNAME {name}"),
+        RecordData::Ns(name) => format!("NS {name}"),
+        RecordData::Ptr(name) => format!("PTR {name}"),
+        RecordData::Srv { priority, weight, port, target } => {
+            format!("SRV {priority} {weight} {port} {target}")
+        }
+        // The serial number depends on the number of writes.
+        RecordData::Soa { primary, mailbox, serial: _, minimum } => {
+            format!("SOA {primary} {mailbox} {minimum}")
+        }
+        RecordData::Txt(text) => format!("TXT \"{text}\""),
+        RecordData::AnyRefused => "HINFO \"RFC8482\"".to_owned(),
+    };
+    format!("  {section} {owner} {ttl} {data}\n")
+}
+
+fn show(name: &str, record_type: &str, resolution: &Resolution) -> String {
+    let mut text = format!("{name} {record_type}\n");
+    let Resolution::Own(Answer { code, answers, authority, additional, chase }) = resolution else {
+        return text + "  FOREIGN\n";
+    };
+    let code = match code {
+        ResponseCode::NoError => "NOERROR",
+        ResponseCode::NxDomain => "NXDOMAIN",
+    };
+    let _ = writeln!(text, "  {code}");
+    for (section, records) in [("answer", answers), ("authority", authority), ("additional", additional)] {
+        text.extend(records.iter().map(|record| show_record(section, record)));
+    }
+    if let Some(name) = chase {
+        let _ = writeln!(text, "  chase {name}");
+    }
+    text
+}
+
+#[test]
+fn f164_the_zone_answers_the_questions_of_the_table() {
+    let zone = zone(&cluster());
+    let questions = questions();
+    assert!(questions.len() >= 180, "{}", questions.len());
+    let found: String = questions
+        .iter()
+        .map(|(name, word)| show(name, word, &answer(&zone, &Question::new(name, record_type(word)))))
+        .collect();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dns/answers.txt");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, &found).unwrap();
+    }
+    assert_eq!(found, fs::read_to_string(&path).unwrap_or_default());
+}
+
+/// A zone that received the objects one after another, in any order, and other objects that were deleted again, gives
+/// the same answers as a zone that was built at once.
+#[test]
+fn f165_a_zone_follows_changes_in_any_order() {
+    let cluster = cluster();
+    let all: Vec<std::sync::Arc<Object>> = model::kinds::resource::Kind::ALL
+        .into_iter()
+        .flat_map(|kind| cluster.snapshot.list(kind, None, None).cloned().collect::<Vec<_>>())
+        .collect();
+    let whole = zone(&cluster);
+    let empty = Zone::new(settings(), model::cluster::snapshot::Snapshot::default());
+    let put = |objects: Vec<&std::sync::Arc<Object>>| {
+        objects.into_iter().map(|object| ZoneChange::Put(std::sync::Arc::clone(object))).collect::<Vec<_>>()
+    };
+    let revision = cluster.snapshot.revision();
+    let forwards = empty.update(revision, put(all.iter().collect()));
+    let backwards = empty.update(revision, put(all.iter().rev().collect()));
+    let removed = all.iter().map(|object| ZoneChange::Removed(object.key()));
+    let again = forwards.update(Revision(1), removed).update(revision, put(all.iter().collect()));
+    for (name, word) in questions() {
+        let question = Question::new(name, record_type(word));
+        let expected = answer(&whole, &question);
+        for zone in [&forwards, &backwards, &again] {
+            assert_eq!(answer(zone, &question), expected, "{name} {word}");
+        }
+    }
+    let gone = forwards.update(Revision(1), all.iter().map(|object| ZoneChange::Removed(object.key())));
+    assert_eq!(gone, empty.update(Revision(1), []));
+}
