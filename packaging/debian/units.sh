@@ -33,6 +33,19 @@ restart_unit() { # restart_unit UNIT [--no-block]
     fi
 }
 
+# Group whose members have all permissions at the control server of this machine, by its socket.
+add_group() {
+    getent group tidegate >/dev/null || groupadd --system tidegate
+}
+
+# After the last unit that uses the group is gone.
+remove_group() {
+    for unit in tidegate-api tidegate-agent tidegate-sync@; do
+        [ ! -e "/usr/lib/systemd/system/$unit.service" ] || return 0
+    done
+    ! getent group tidegate >/dev/null || groupdel tidegate || true
+}
+
 # The new version takes over where the old one runs; a pattern stands for every unit that it fits.
 restart_running() { # restart_running PATTERN
     runs_systemd || return 0

@@ -16,7 +16,7 @@ use model::{
     primitives::quantity::Revision,
 };
 
-use super::{Access, Identity, audit_draft::AuditDraft};
+use super::{Access, Identity, account::Account, audit_draft::AuditDraft};
 use crate::base::error::{Code, Problem};
 
 /// Request header with the author of a change. The name is not verified.
@@ -34,6 +34,7 @@ pub(crate) struct Peer(pub(crate) IpAddr);
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     access: Arc<Access>,
+    account: Account,
     origin: Arc<Origin>,
     /// Audit data of the request; `None` if the audit log gets no entry.
     draft: Option<Arc<AuditDraft>>,
@@ -61,20 +62,25 @@ impl Caller {
             source: peer.map(|Peer(address)| address),
         };
         let draft = AuditDraft::new(method.clone(), path.to_owned());
-        Ok(Self { access: Arc::clone(access), origin: Arc::new(origin), draft: Some(Arc::new(draft)) })
+        Ok(Self {
+            access: Arc::clone(access),
+            account: Account::of(access, peer),
+            origin: Arc::new(origin),
+            draft: Some(Arc::new(draft)),
+        })
     }
 
     /// Creates the caller of a read request whose author or reason is invalid. The audit log gets no entry for it.
-    pub(crate) fn without_author(access: Arc<Access>) -> Self {
+    pub(crate) fn without_author(access: Arc<Access>, peer: Option<Peer>) -> Self {
         let origin = Origin { maker: Maker::Client, author: UNKNOWN.to_owned(), ..Origin::server() };
-        Self { access, origin: Arc::new(origin), draft: None }
+        Self { account: Account::of(&access, peer), access, origin: Arc::new(origin), draft: None }
     }
 
     /// Creates the caller for writes of the server itself, with all permissions. The audit log gets no entry for
     /// them.
     pub(crate) fn server() -> Self {
         let access = Arc::new(Access::of(Identity::Anyone));
-        Self { access, origin: Arc::new(Origin::server()), draft: None }
+        Self { account: Account::of(&access, None), access, origin: Arc::new(Origin::server()), draft: None }
     }
 
     /// Returns the caller that the middleware has added to a request.
@@ -88,6 +94,11 @@ impl Caller {
     /// Returns the permissions of the caller.
     pub(crate) fn access(&self) -> &Arc<Access> {
         &self.access
+    }
+
+    /// Returns the account to which the request is charged.
+    pub(crate) fn account(&self) -> &Account {
+        &self.account
     }
 
     /// Returns the author and the reason of a change, as the history records them.

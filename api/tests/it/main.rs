@@ -35,6 +35,7 @@ mod race;
 mod replicas;
 mod series;
 mod session;
+mod socket;
 mod store_failure;
 mod support;
 mod tls;

@@ -57,8 +57,12 @@ fn the_units_ask_for_what_the_programs_do() {
     assert!(api.lines().any(|line| line == "CapabilityBoundingSet="));
     let sync = fs::read_to_string(unit("tidegate-sync@.service")).unwrap();
     assert!(sync.lines().any(|line| line == "CapabilityBoundingSet="));
+    assert!(api.lines().any(|line| line == "MemoryMax=50%"));
     for unit in [agent, api, sync] {
-        for line in ["Type=notify", "NotifyAccess=main", "Restart=always", "ProtectSystem=strict"] {
+        // A core dump would contain keys and passwords.
+        let all =
+            ["Type=notify", "NotifyAccess=main", "Restart=always", "ProtectSystem=strict", "LimitCORE=0"];
+        for line in all {
             assert!(unit.lines().any(|found| found == line), "{line}");
         }
         assert!(unit.contains("\nWatchdogSec="));

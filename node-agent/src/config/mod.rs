@@ -16,6 +16,7 @@ use std::{
 };
 
 use announce::AnnounceConfig;
+use client::socket;
 use ipnet::IpNet;
 use model::{
     kinds::{
@@ -51,6 +52,9 @@ pub const LOG_DEFAULT: &str = "info";
 pub struct Config {
     /// Base URLs of the control servers; never empty.
     pub apis: Vec<Url>,
+    /// True if no control server is configured. The agent then uses the socket of a packaged server on this
+    /// machine when it exists.
+    pub is_default_api: bool,
     /// CA file and join token with which this node obtains its certificate.
     pub enrolment: EnrolOptions,
     /// Name of this node, the host name by default.
@@ -117,10 +121,12 @@ impl Config {
             announcing,
             allow_fixes,
         } = options;
+        let is_default_api = api.as_ref().is_none_or(Vec::is_empty);
         let apis = check_apis(api.as_deref().unwrap_or_default())?;
         let enrolment = check_enrolment(ca_file, join_token_file, &apis)?;
         Ok(Self {
             apis,
+            is_default_api,
             enrolment,
             node: check_node(node.as_deref(), host_name)?,
             state_dir: state_dir.unwrap_or_else(|| PathBuf::from(STATE_DIR_DEFAULT)),
@@ -160,7 +166,7 @@ fn check_enrolment(
 /// Parses the URLs of the control servers, in order; each text may contain several URLs, separated by commas.
 fn check_apis(texts: &[String]) -> Result<Vec<Url>, ConfigError> {
     let wrong = |problem: String| setting_error!("api", "TIDEGATE_API", "{problem}");
-    let mut urls = Vec::new();
+    let mut urls: Vec<Url> = Vec::new();
     for text in texts.iter().flat_map(|text| text.split(',')) {
         let url = check_api(text.trim())?;
         if urls.contains(&url) {
@@ -170,6 +176,9 @@ fn check_apis(texts: &[String]) -> Result<Vec<Url>, ConfigError> {
     }
     if urls.len() > APIS_MAX {
         return Err(wrong(format!("must be at most {APIS_MAX} servers, not {}", urls.len())));
+    }
+    if urls.len() > 1 && urls.iter().any(|url| url.scheme() == socket::SCHEME) {
+        return Err(wrong("must be either servers or one socket".to_owned()));
     }
     if urls.is_empty() {
         urls.push(check_api(API_DEFAULT)?);
@@ -181,6 +190,9 @@ fn check_api(text: &str) -> Result<Url, ConfigError> {
     let wrong = |problem: &str| {
         setting_error!("api", "TIDEGATE_API", "{problem}, such as {API_DEFAULT}; not `{text}`")
     };
+    if let Some(url) = socket::parse(text) {
+        return url.map_err(|problem| wrong(&problem));
+    }
     let url = Url::parse(text).map_err(|_| wrong("must be a URL"))?;
     if !["http", "https"].contains(&url.scheme()) {
         return Err(wrong("must begin with https:// or http://"));

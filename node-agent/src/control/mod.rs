@@ -12,19 +12,24 @@
 pub mod board;
 pub mod choice;
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc, time::Duration};
 
+use ::client::socket;
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use reqwest::{Client, Url};
 use rustls::{ClientConfig, RootCertStore};
 use tls_trust::Trust;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use self::board::Board;
 
 /// Timeout for connecting to the control server.
-const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval at which an agent without a configured control server looks for the socket of a server on this
+/// machine.
+const SOCKET_CHECK: Duration = Duration::from_secs(2);
 
 /// Index of a control server in [`Control::urls`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +39,7 @@ pub struct ServerId(usize);
 /// the agent share this object.
 #[derive(Debug)]
 pub struct Control {
-    /// Base URLs of the servers, at least one.
+    /// URLs of the servers, at least one; or the URL of one socket ([`socket`]).
     pub urls: Vec<Url>,
     /// Client for all servers; replaced when the certificate of this node is renewed.
     pub client: ArcSwap<Client>,
@@ -86,7 +91,7 @@ impl Control {
     /// Returns the URL of a path at a server. The path must begin with `/`.
     #[must_use]
     pub fn url(&self, server: ServerId, path: &str) -> Url {
-        let mut url = self.base(server).clone();
+        let mut url = socket::request_base(self.base(server));
         url.set_path(path);
         url
     }
@@ -109,4 +114,88 @@ pub fn client(roots: RootCertStore) -> anyhow::Result<Client> {
 pub fn client_with(tls: ClientConfig) -> anyhow::Result<Client> {
     let builder = ::client::http::builder(tls).connect_timeout(CONNECT_TIMEOUT);
     builder.build().context("cannot create the HTTP client")
+}
+
+/// Creates a client that connects to a Unix socket, whatever the host in the URL.
+///
+/// # Errors
+/// Returns an error if the client cannot be created.
+pub fn socket_client(path: &Path) -> anyhow::Result<Client> {
+    let tls = ::client::http::no_tls().context("TLS 1.3 is not available")?;
+    let builder = ::client::http::builder(tls).connect_timeout(CONNECT_TIMEOUT).unix_socket(path.to_owned());
+    builder.build().context("cannot create the HTTP client")
+}
+
+/// Sends requests over the socket at `path` while it exists, and otherwise to the default address, until `stop`
+/// is canceled. Used without a configured control server: a packaged server on the same machine has this
+/// socket, which may appear after the start of the agent.
+pub async fn follow_socket(
+    control: Arc<Control>,
+    path: &Path,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let (over_socket, direct) = (Arc::new(socket_client(path)?), control.client());
+    let mut turn = tokio::time::interval(SOCKET_CHECK);
+    let mut is_used = false;
+    while stop.run_until_cancelled(turn.tick()).await.is_some() {
+        let is_there = socket::is_socket(path);
+        if is_there != is_used {
+            is_used = is_there;
+            control.client.store(Arc::clone(if is_there { &over_socket } else { &direct }));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::UnixListener,
+    };
+
+    use super::*;
+
+    async fn serve(path: &Path) {
+        let listener = UnixListener::bind(path).unwrap();
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = [0; 1024];
+            let _read = stream.read(&mut head).await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nwell").await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_used_by_its_url_and_without_a_setting_when_it_appears() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("api.sock");
+        // No server listens at the default address of this test.
+        let url: Url = "http://127.0.0.1:9".parse().unwrap();
+        let control = Arc::new(Control::new(vec![url], client(RootCertStore::empty()).unwrap()));
+        let (followed, of) = (path.clone(), Arc::clone(&control));
+        let following =
+            tokio::spawn(async move { follow_socket(of, &followed, CancellationToken::new()).await });
+        let ask = async |control: &Control| {
+            let server = control.servers().next().unwrap();
+            let answer = control.client().get(control.url(server, "/healthz")).send().await.ok()?;
+            answer.text().await.ok()
+        };
+        assert_eq!(ask(&control).await, None);
+        let serving = {
+            let path = path.clone();
+            tokio::spawn(async move { serve(&path).await })
+        };
+        let appeared = async {
+            while ask(&control).await.as_deref() != Some("well") {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), appeared).await.expect("the socket is never used");
+        let url = socket::parse(&format!("unix:{}", path.display())).unwrap().unwrap();
+        let by_url = Control::new(vec![url], socket_client(&path).unwrap());
+        assert_eq!(ask(&by_url).await.as_deref(), Some("well"));
+        serving.abort();
+        following.abort();
+    }
 }

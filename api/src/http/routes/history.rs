@@ -1,7 +1,7 @@
 //! `/v1/history`: accepted writes with author and changes, and the time until each node had a write in its
 //! kernel (convergence).
 
-use std::{cmp::Reverse, collections::BTreeMap, time::Instant};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc, time::Instant};
 
 use ::base::chain;
 use axum::extract::State;
@@ -38,7 +38,7 @@ use crate::{
         schema,
     },
     security::{Access, Caller, Permission, Subject, Verb, access::forbidden},
-    state::paging::Moment,
+    state::paging::{Moment, PageRoom},
 };
 use model::bgp::listing::ListPage;
 
@@ -161,14 +161,27 @@ async fn list(
     // One extra entry shows if there is a next page.
     let query = HistoryQuery { before, filter, limit: rows + 1 };
     let mut page = app.store.history(&query).await.map_err(unavailable)?;
-    let more_after = (page.heads.len() > rows).then(|| page.heads[rows - 1].revision);
+    let mut more_after = (page.heads.len() > rows).then(|| page.heads[rows - 1].revision);
     page.heads.truncate(rows);
-    let access = caller.access();
-    let items: Vec<_> = page.heads.into_iter().filter_map(|head| visible(access, head)).collect();
-    let items: Vec<_> = items.iter().map(head).collect();
-    let mut envelope = moment.envelope(&ListPage { items, more_after });
-    envelope["metadata"]["floor"] = json!(page.floor);
-    Ok(render(form, &envelope))
+    let access = Arc::clone(caller.access());
+    let rendered = move || {
+        let (mut items, mut room, mut last) = (Vec::new(), PageRoom::of(rows), None);
+        for entry in page.heads {
+            let revision = entry.revision;
+            if let Some(item) = visible(&access, entry).map(|entry| head(&entry)) {
+                if !room.add(&item) {
+                    more_after = last;
+                    break;
+                }
+                items.push(item);
+            }
+            last = Some(revision);
+        }
+        let mut envelope = moment.envelope(&ListPage { items, more_after });
+        envelope["metadata"]["floor"] = json!(page.floor);
+        Ok(render(form, &envelope))
+    };
+    app.render(&caller, rendered).await
 }
 
 async fn read(
@@ -186,9 +199,12 @@ async fn read(
     if entry.objects.is_empty() && !is_empty {
         return Err(forbidden(format!("{access} may not get any object of revision {revision}")));
     }
-    let mut json = head(&entry.head());
-    json["objects"] = entry.objects.iter().map(revised).collect();
-    Ok(render(form, &json))
+    let rendered = move || {
+        let mut json = head(&entry.head());
+        json["objects"] = entry.objects.iter().map(revised).collect();
+        Ok(render(form, &json))
+    };
+    app.render(&caller, rendered).await
 }
 
 async fn rules(

@@ -15,7 +15,7 @@ use std::sync::{
 use api::{
     base::{
         clock_and_random::Source,
-        config::{Hosts, Settings},
+        config::{Hosts, ResponseLimits, Settings},
     },
     context::server_state::ServerState,
     server::start::Running,
@@ -106,6 +106,7 @@ pub(crate) fn settings(node_ports: std::ops::RangeInclusive<u16>) -> Settings {
         is_auth_required: false,
         page: Default::default(),
         has_kubernetes_view: false,
+        responses: ResponseLimits::default(),
     }
 }
 
