@@ -66,7 +66,7 @@ impl Pieces {
 pub(crate) fn pieces() -> (Pieces, Body) {
     let (queue, receiver) = mpsc::channel(PIECES_MAX);
     let space = Arc::new(Semaphore::new(QUEUED_BYTES_MAX as usize));
-    let pieces = ReceiverStream::new(receiver).map(|piece| Ok::<_, Infallible>(piece.bytes));
+    let pieces = ReceiverStream::new(receiver).map(|piece: QueuedPiece| Ok::<_, Infallible>(piece.bytes));
     (Pieces { queue, space }, Body::from_stream(pieces))
 }
 
