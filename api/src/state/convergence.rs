@@ -157,9 +157,9 @@ impl Convergence {
     }
 }
 
-/// Returns the number of oldest records that need no update, because the node has already verified their
-/// revisions. Returns 0, so that all records are visited, if the newest of them does not list the node as
-/// verified: the record of another server's commit may be created after the node has reported its revision.
+/// Returns the number of records at the front of `curves` that already contain the time at which the node verified
+/// their revision. Returns 0 if a record up to `verified` may lack this time: the record of a commit of another
+/// server can be created after the node has reported the revision of the commit.
 fn verified_records(
     curves: &VecDeque<ConvergenceRecord>,
     node: &Name,

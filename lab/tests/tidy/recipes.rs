@@ -14,8 +14,8 @@ use crate::{root, sources};
 /// Suffixes of the types of a kind, such as `NodeSpec`.
 const TYPE_SUFFIXES: [&str; 3] = ["Spec", "Status", "List"];
 
-/// Files that contain all names of a set, such as the proxy modes, but belong to no recipe, each with the
-/// reason.
+/// Files that contain all names of a set, such as the proxy modes, but that a section of ARCHITECTURE.md on adding
+/// one need not mention, each with the reason for this exception.
 const OTHER_LISTS: [(&str, &str); 6] = [
     ("bench/src/targets/found.rs", "names the memory of processes"),
     ("bench/src/targets/render.rs", "names the memory of processes"),

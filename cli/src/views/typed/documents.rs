@@ -248,7 +248,8 @@ pub(crate) struct PlannedObject {
 pub(crate) struct RemainingConnections {
     /// Number of remaining connections.
     pub(crate) connections: u64,
-    /// True if no connection remains and every node has reported since the change.
+    /// True if the drain is over: no connection to the drained endpoints remains, and every node has reported its
+    /// number of connections since the drain began.
     pub(crate) is_over: bool,
     /// Connections of each endpoint.
     pub(crate) items: Vec<EndpointConnections>,

@@ -196,8 +196,8 @@ impl Flapping {
         panic!("in each of {TRIES_MAX} tries an answer was late");
     }
 
-    /// Plays only results that lead to the state `side`, until the state is reached and the agent received
-    /// the last results in time.
+    /// Lets every check of the endpoint return the result that leads to the state `side`, until the endpoint is in
+    /// this state and the agent received the last two results before the timeout of the check.
     fn settle(&self, side: Side) {
         self.victim.play(&[], &[side.is_good()]);
         self.wait(side);

@@ -40,7 +40,8 @@ pub const FRAME_BYTES_MAX: usize = 64 << 20;
 /// Size of the length field of a frame, in bytes.
 pub const LENGTH_BYTES: usize = 4;
 
-/// First message of an agent. Never changes.
+/// First message that an agent sends to a relay process. The encoding is the same in all versions, so that an agent
+/// and a relay process of different versions can compare their protocol numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Greeting {
     /// Value of [`MAGIC`]; any other value is rejected.
