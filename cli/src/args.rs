@@ -579,12 +579,11 @@ mod tests {
 
     #[test]
     fn servers_are_named_by_scheme_host_and_port_and_nothing_else() {
-        let good = "http://10.0.0.1:7440 https://x localhost:7440 http://[::1]:7440/ unix:/run/a.sock";
-        for good in good.split(' ') {
+        for good in "http://10.0.0.1:7440 https://x localhost:7440 http://[::1]:7440/ unix:/a.sock".split(' ')
+        {
             assert!(parse_api(good).is_ok(), "{good}");
         }
-        let bad = " https://x/v1 http:// http://x/v1 http://u@x ftp://x http://x?y unix:a.sock";
-        for bad in bad.split(' ') {
+        for bad in " https://x/v1 http:// http://x/v1 http://u@x ftp://x http://x?y unix:a.sock".split(' ') {
             assert!(parse_api(bad).is_err(), "{bad}");
         }
     }

@@ -146,9 +146,15 @@ mod tests {
     use super::*;
     use crate::token::Token;
 
+    const SOCKET: &str = "unix:/run/tidegate/api.sock";
+
     fn to(urls: &[&str]) -> Connection {
         let urls = urls.iter().map(|url| url.parse().unwrap()).collect();
         Connection { urls, ..Connection::default() }
+    }
+
+    fn with_token(urls: &[&str]) -> Connection {
+        Connection { token: TokenSource::Fixed(Token::parse("tg_x", "it").unwrap()), ..to(urls) }
     }
 
     #[test]
@@ -158,14 +164,13 @@ mod tests {
             ("http://127.0.0.1:7440", true),
             ("http://[::1]:7440", true),
             ("http://localhost:7440", true),
-            ("unix:/run/tidegate/api.sock", true),
             ("http://10.0.0.1:7440", false),
             ("http://localhost.example:7440", false),
         ] {
-            let token = TokenSource::Fixed(Token::parse("tg_x", "it").unwrap());
-            let connection = Connection { token, ..to(&["http://localhost:1", url]) };
+            let connection = with_token(&["http://localhost:1", url]);
             assert_eq!(connection.check().is_ok(), expected, "{url}");
         }
+        with_token(&[SOCKET]).check().unwrap();
     }
 
     #[test]
@@ -173,6 +178,7 @@ mod tests {
         let error = |connection: Connection| connection.check().unwrap_err().to_string();
         assert!(error(to(&[])).contains("--api must list 1 to 8 servers, found 0"));
         assert!(error(to(&["http://a"; 9])).contains("found 9"));
+        assert!(error(to(&[SOCKET, "http://a"])).contains("either servers or one socket"));
         let pin = format!("sha256:{}", "0".repeat(64)).parse().ok();
         let both = Connection { ca_file: Some("ca.pem".into()), pin, ..to(&["https://a"]) };
         assert!(error(both).contains("mutually exclusive"));

@@ -3,7 +3,11 @@
 mod network;
 mod tasks;
 
-use std::{net::SocketAddr, path::Path, sync::Arc};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::Context as _;
 use client::socket;
@@ -144,8 +148,9 @@ fn connect(urls: Vec<Url>, is_default: bool, stop: &CancellationToken) -> anyhow
     };
     let control = Arc::new(Control::new(urls, client));
     if is_default {
-        let path = Path::new(socket::PATH_DEFAULT);
-        tokio::spawn(control::follow_socket(Arc::clone(&control), path, stop.clone()));
+        let path = PathBuf::from(socket::PATH_DEFAULT);
+        let over_socket = control::socket_client(&path)?;
+        tokio::spawn(control::follow_socket(Arc::clone(&control), over_socket, path, stop.clone()));
     }
     Ok(control)
 }

@@ -33,12 +33,12 @@ restart_unit() { # restart_unit UNIT [--no-block]
     fi
 }
 
-# Group whose members have all permissions at the control server of this machine, by its socket.
+# Creates the group whose members have all permissions at the socket of the control server.
 add_group() {
     getent group tidegate >/dev/null || groupadd --system tidegate
 }
 
-# After the last unit that uses the group is gone.
+# Removes the group after the last unit that uses it.
 remove_group() {
     for unit in tidegate-api tidegate-agent tidegate-sync@; do
         [ ! -e "/usr/lib/systemd/system/$unit.service" ] || return 0

@@ -13,7 +13,7 @@ use http::{Extensions, HeaderMap, HeaderName, Method, request::Parts};
 use model::{
     admission::admit::{Outcome, Request},
     cluster::history::{AUTHOR_LENGTH_MAX, MESSAGE_LENGTH_MAX, Maker, Origin},
-    primitives::quantity::Revision,
+    primitives::{quantity::Revision, text::is_display_control},
 };
 
 use super::{Access, Identity, account::Account, audit_draft::AuditDraft};
@@ -165,12 +165,13 @@ fn text(
 ) -> Result<Option<String>, Problem> {
     let Some(value) = headers.get(header) else { return Ok(None) };
     let text = std::str::from_utf8(value.as_bytes()).ok().map(str::trim);
-    let is_fit = |text: &&str| text.chars().count() <= length_max && !text.chars().any(char::is_control);
+    let is_fit = |text: &&str| text.chars().count() <= length_max && !text.chars().any(is_display_control);
     match text.filter(is_fit) {
         Some("") => Ok(None),
         Some(text) => Ok(Some(text.to_owned())),
         None => Err(Problem::bad_request(format!(
-            "the header `{name}` must be at most {length_max} characters of UTF-8 on one line"
+            "the header `{name}` must be at most {length_max} characters of UTF-8 on one line, without characters that control the \
+             display"
         ))),
     }
 }
@@ -204,6 +205,7 @@ mod tests {
             (b"x".to_vec(), "m".repeat(MESSAGE_LENGTH_MAX + 1).into_bytes()),
             (b"\xff".to_vec(), b"m".to_vec()),
             (b"a\tb".to_vec(), b"m".to_vec()),
+            (b"x".to_vec(), "m\u{202e}".into()),
         ] {
             assert!(read(&author, &message).is_err(), "{author:?} {message:?}");
         }

@@ -16,7 +16,7 @@ use crate::security::account::Account;
 /// time, so that it waits for at most one response of each other account.
 #[derive(Debug)]
 pub(crate) struct RenderPool {
-    slots: Semaphore,
+    slots: Arc<Semaphore>,
     /// Turns of the accounts that render or wait; each has one permit.
     turns: Mutex<BTreeMap<Account, Arc<Semaphore>>>,
 }
@@ -29,20 +29,24 @@ impl RenderPool {
     }
 
     fn with_slots(slots: usize) -> Self {
-        Self { slots: Semaphore::new(slots), turns: Mutex::default() }
+        Self { slots: Arc::new(Semaphore::new(slots)), turns: Mutex::default() }
     }
 
-    /// Runs `render` on a thread of the blocking pool when it is the turn of the account, and returns the result.
+    /// Runs `render` on a thread of the blocking pool when it is the turn of the account, and returns the result. A
+    /// rendering that has begun keeps turn and slot until its end, also if its request is canceled.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         account: &Account,
         render: impl FnOnce() -> T + Send + 'static,
     ) -> T {
-        let turn = self.turn(account);
-        let _turn = turn.acquire().await.expect("turns are never closed");
-        let _slot = self.slots.acquire().await.expect("the slots are never closed");
+        let turn = self.turn(account).acquire_owned().await.expect("turns are never closed");
+        let slot = Arc::clone(&self.slots).acquire_owned().await.expect("the slots are never closed");
         let span = Span::current();
-        match task::spawn_blocking(move || span.in_scope(render)).await {
+        let rendering = move || {
+            let _held = (turn, slot);
+            span.in_scope(render)
+        };
+        match task::spawn_blocking(rendering).await {
             Ok(rendered) => rendered,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),

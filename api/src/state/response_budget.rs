@@ -86,7 +86,7 @@ struct PermitState {
 
 /// Limit that a request exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exceeded {
+pub(crate) enum ExceededLimit {
     /// Number of requests of the account.
     Requests,
     /// Number of requests of all callers.
@@ -153,16 +153,16 @@ impl ResponseBudget {
         self: &Arc<Self>,
         account: &Account,
         class: RequestClass,
-    ) -> Result<RequestPermit, Exceeded> {
+    ) -> Result<RequestPermit, ExceededLimit> {
         let (_, total_max) = class.limits();
         let mut used = self.lock();
         if *used.requests.of(class) >= total_max {
-            return Err(Exceeded::TotalRequests);
+            return Err(ExceededLimit::TotalRequests);
         }
         let own = used.accounts.entry(account.clone()).or_default();
         let count = own.requests.of(class);
         if *count >= class.limit_of(account) {
-            return Err(Exceeded::Requests);
+            return Err(ExceededLimit::Requests);
         }
         *count += 1;
         *used.requests.of(class) += 1;
@@ -175,7 +175,7 @@ impl ResponseBudget {
     ///
     /// A response larger than the whole budget is permitted while nothing else uses the budget, because it could
     /// never be sent otherwise.
-    pub(crate) fn check_room(&self, account: &Account, bytes: u64) -> Result<(), Exceeded> {
+    pub(crate) fn check_room(&self, account: &Account, bytes: u64) -> Result<(), ExceededLimit> {
         self.lock().check_room(&self.limits, account, 0, bytes)
     }
 
@@ -200,13 +200,13 @@ impl Usage {
         account: &Account,
         before: u64,
         after: u64,
-    ) -> Result<(), Exceeded> {
+    ) -> Result<(), ExceededLimit> {
         let is_over = |all: u64, max: u64| all > before && (all - before).saturating_add(after) > max;
         let own = self.accounts.get(account).map_or(0, |own| own.large_bytes);
         if is_over(own, limits.bytes_per_caller_max) {
-            Err(Exceeded::Bytes)
+            Err(ExceededLimit::Bytes)
         } else if is_over(self.large_bytes, limits.bytes_max) {
-            Err(Exceeded::TotalBytes)
+            Err(ExceededLimit::TotalBytes)
         } else {
             Ok(())
         }
@@ -233,7 +233,7 @@ impl RequestPermit {
     ///
     /// # Errors
     /// Returns the limit that a large response exceeds. The permit then has the bytes that it had before.
-    pub(crate) fn set_bytes(&self, bytes: u64) -> Result<(), Exceeded> {
+    pub(crate) fn set_bytes(&self, bytes: u64) -> Result<(), ExceededLimit> {
         let PermitState { budget, account, class: _, bytes: own_bytes } = &*self.0;
         let mut used = budget.lock();
         let before = own_bytes.load(Ordering::Relaxed);
@@ -260,7 +260,7 @@ impl Drop for PermitState {
     }
 }
 
-impl Exceeded {
+impl ExceededLimit {
     /// Creates the problem response of the rejected request.
     pub(crate) fn problem(self, account: &Account) -> Problem {
         let detail = match self {
@@ -300,13 +300,13 @@ mod tests {
         let enter = |account: &str, class| budget.enter(&token(account), class);
         let (own, total) = RequestClass::Read.limits();
         let held: Vec<_> = (0..own).map(|_| enter("a", RequestClass::Read).unwrap()).collect();
-        assert_eq!(enter("a", RequestClass::Read).unwrap_err(), Exceeded::Requests);
+        assert_eq!(enter("a", RequestClass::Read).unwrap_err(), ExceededLimit::Requests);
         assert!(enter("a", RequestClass::Write).is_ok() && enter("b", RequestClass::Read).is_ok());
         let mut others = Vec::new();
         for at in own..total {
             others.push(enter(&format!("c{}", at / own), RequestClass::Read).unwrap());
         }
-        assert_eq!(enter("b", RequestClass::Read).unwrap_err(), Exceeded::TotalRequests);
+        assert_eq!(enter("b", RequestClass::Read).unwrap_err(), ExceededLimit::TotalRequests);
         assert!(enter("b", RequestClass::Write).is_ok());
         drop((held, others));
         assert_eq!(budget.reading(), BudgetReading::default());
@@ -323,14 +323,14 @@ mod tests {
         let first = enter("a");
         first.set_bytes(3 * LARGE).unwrap();
         first.set_bytes(3 * LARGE).unwrap();
-        assert_eq!(budget.check_room(&token("a"), 1), Err(Exceeded::Bytes));
+        assert_eq!(budget.check_room(&token("a"), 1), Err(ExceededLimit::Bytes));
         let second = enter("a");
-        assert_eq!(second.set_bytes(LARGE), Err(Exceeded::Bytes));
+        assert_eq!(second.set_bytes(LARGE), Err(ExceededLimit::Bytes));
         second.set_bytes(SMALL_RESPONSE_BYTES_MAX).unwrap();
         let other = enter("b");
-        assert_eq!(other.set_bytes(2 * LARGE), Err(Exceeded::TotalBytes));
+        assert_eq!(other.set_bytes(2 * LARGE), Err(ExceededLimit::TotalBytes));
         other.set_bytes(LARGE).unwrap();
-        assert_eq!(budget.check_room(&token("c"), 1), Err(Exceeded::TotalBytes));
+        assert_eq!(budget.check_room(&token("c"), 1), Err(ExceededLimit::TotalBytes));
         assert_eq!(budget.reading().bytes, 4 * LARGE + SMALL_RESPONSE_BYTES_MAX);
         drop((first, second, other));
         assert_eq!(budget.reading(), BudgetReading::default());

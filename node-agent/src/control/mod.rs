@@ -12,7 +12,11 @@
 pub mod board;
 pub mod choice;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use ::client::socket;
 use anyhow::Context as _;
@@ -116,7 +120,7 @@ pub fn client_with(tls: ClientConfig) -> anyhow::Result<Client> {
     builder.build().context("cannot create the HTTP client")
 }
 
-/// Creates a client that connects to a Unix socket, whatever the host in the URL.
+/// Creates a client that connects to a Unix socket for any host in the URL.
 ///
 /// # Errors
 /// Returns an error if the client cannot be created.
@@ -126,25 +130,25 @@ pub fn socket_client(path: &Path) -> anyhow::Result<Client> {
     builder.build().context("cannot create the HTTP client")
 }
 
-/// Sends requests over the socket at `path` while it exists, and otherwise to the default address, until `stop`
-/// is canceled. Used without a configured control server: a packaged server on the same machine has this
-/// socket, which may appear after the start of the agent.
+/// Sends requests with the client `over_socket` while the socket at `path` exists, and otherwise to the default
+/// address, until `stop` is canceled. Used without a configured control server: a packaged server on the same
+/// machine has this socket, which may appear after the start of the agent.
 pub async fn follow_socket(
     control: Arc<Control>,
-    path: &Path,
+    over_socket: Client,
+    path: PathBuf,
     stop: CancellationToken,
-) -> anyhow::Result<()> {
-    let (over_socket, direct) = (Arc::new(socket_client(path)?), control.client());
+) {
+    let (over_socket, direct) = (Arc::new(over_socket), control.client());
     let mut turn = tokio::time::interval(SOCKET_CHECK);
     let mut is_used = false;
     while stop.run_until_cancelled(turn.tick()).await.is_some() {
-        let is_there = socket::is_socket(path);
+        let is_there = socket::is_socket(&path);
         if is_there != is_used {
             is_used = is_there;
             control.client.store(Arc::clone(if is_there { &over_socket } else { &direct }));
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -173,9 +177,9 @@ mod tests {
         // No server listens at the default address of this test.
         let url: Url = "http://127.0.0.1:9".parse().unwrap();
         let control = Arc::new(Control::new(vec![url], client(RootCertStore::empty()).unwrap()));
-        let (followed, of) = (path.clone(), Arc::clone(&control));
-        let following =
-            tokio::spawn(async move { follow_socket(of, &followed, CancellationToken::new()).await });
+        let over_socket = socket_client(&path).unwrap();
+        let stop = CancellationToken::new();
+        let following = tokio::spawn(follow_socket(Arc::clone(&control), over_socket, path.clone(), stop));
         let ask = async |control: &Control| {
             let server = control.servers().next().unwrap();
             let answer = control.client().get(control.url(server, "/healthz")).send().await.ok()?;
