@@ -9,8 +9,8 @@ use client::{Token, TokenSource, Url};
 
 use crate::{args::Global, error::Failure};
 
-/// URL of the control API if no flag, environment variable or settings file specifies one, and no socket of a
-/// packaged server can be used.
+/// URL of the control API if no flag, environment variable or settings file specifies one, and this user has no
+/// access to the default socket.
 const API_DEFAULT: &str = "http://127.0.0.1:7440";
 /// Environment variable with a token. There is no flag for the token itself, because process arguments are
 /// visible to all users of a machine.
@@ -51,8 +51,8 @@ impl Connection {
     }
 }
 
-/// Returns the URL of the socket of a packaged server if this user has access to it, else [`API_DEFAULT`]. Only
-/// administrators have access, so others need the address of the server and a token.
+/// Returns the URL of the default socket ([`client::socket::PATH_DEFAULT`]) if this user has access to it, else
+/// [`API_DEFAULT`].
 fn default_api() -> Option<Url> {
     let path = Path::new(client::socket::PATH_DEFAULT);
     let socket =

@@ -3,16 +3,13 @@
 //! Requests over the socket have the URL `http://localhost`. Access is limited by the permissions of the
 //! socket, so they need no token.
 
-use std::{
-    os::unix::fs::FileTypeExt as _,
-    path::{Path, PathBuf},
-};
+use std::path::PathBuf;
 
 use reqwest::Url;
 
 /// Scheme of the URL of a socket.
 pub const SCHEME: &str = "unix";
-/// Path of the socket of a control server that was installed from a package.
+/// Path of the socket that the command uses by default.
 pub const PATH_DEFAULT: &str = "/run/tidegate/api.sock";
 
 /// Parses the URL of a socket. Returns `None` if the text has another scheme.
@@ -45,12 +42,6 @@ pub fn request_base(url: &Url) -> Url {
     } else {
         url.clone()
     }
-}
-
-/// Returns true if `path` is a socket.
-#[must_use]
-pub fn is_socket(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
 }
 
 #[cfg(test)]

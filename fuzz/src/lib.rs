@@ -9,11 +9,6 @@ use bgp::{
         decode_capabilities, encode, encode_capabilities, frame_length,
     },
 };
-use kernel::{
-    conntrack::wire as conntrack,
-    netlink::wire::{AttributeIter, Attributes, Messages, ReceivedMessage},
-    nftables::{expr::Expr, parse},
-};
 use model::admission::decode::{Expect, decode as decode_object};
 use translate::{Format, Source};
 
@@ -199,93 +194,4 @@ pub fn import_kube_proxy(bytes: &[u8]) {
 /// Imports bytes as Kubernetes objects.
 pub fn import_kubernetes(bytes: &[u8]) {
     import(bytes, Format::Kubernetes);
-}
-
-/// Decodes bytes as a datagram of netlink messages: no length reaches beyond the datagram, and each attribute
-/// is the same after encoding.
-pub fn netlink(bytes: &[u8]) {
-    let mut seen = 0;
-    for message in Messages::new(bytes).map_while(Result::ok) {
-        seen += message.payload.len();
-        assert!(message.errno() >= 0 || message.payload.len() >= 4);
-        for attribute in message.attributes().map_while(Result::ok) {
-            let encoded = Attributes::default().bytes(attribute.kind, attribute.value);
-            let again = AttributeIter::new(encoded.as_bytes()).collect::<Result<Vec<_>, _>>();
-            assert_eq!(again, Ok(vec![attribute]));
-            let integers = (attribute.be16(), attribute.be32(), attribute.be64());
-            assert!(
-                u8::from(integers.0.is_ok()) + u8::from(integers.1.is_ok()) + u8::from(integers.2.is_ok())
-                    <= 1
-            );
-            assert!(attribute.text().map_or(true, |text| text.len() <= attribute.value.len()));
-            assert!(attribute.nested().count() <= attribute.value.len().div_ceil(4));
-        }
-    }
-    assert!(seen <= bytes.len());
-}
-
-/// Decodes bytes as the body of an nf_tables message: set elements, a generation, a hook, and the expressions of a
-/// rule. Elements refer to bytes of the message only.
-pub fn nftables(bytes: &[u8]) {
-    let payload = [&[0; 4], bytes].concat();
-    let message = ReceivedMessage { kind: 0, flags: 0, sequence: 0, payload: &payload };
-    let range = payload.as_ptr_range();
-    let _malformed = parse::for_each_raw(&message, |element| {
-        let is_within = |part: &[u8]| part.is_empty() || range.contains(&part.as_ptr());
-        assert!(is_within(element.key) && element.key_end.is_none_or(is_within));
-    });
-    let _generation = parse::generation(&message);
-    let _hook = parse::parse_hook(message.attributes());
-    let wanted = [Expr::equal(1, &[0, 80])];
-    let expressions = || AttributeIter::new(&payload[4..]);
-    if bytes.is_empty() {
-        assert_eq!(parse::expressions_are(&[], expressions()), Ok(true));
-    }
-    let _comparison = parse::expressions_are(&wanted, expressions());
-}
-
-/// Decodes bytes as the body of a connection tracking entry. The request that deletes an entry has the same
-/// identity as the entry.
-pub fn conntrack(bytes: &[u8]) {
-    let message = ReceivedMessage { kind: 0, flags: 0, sequence: 0, payload: bytes };
-    let _sighting = conntrack::sighting(&message);
-    let Ok(Some(entry)) = conntrack::Entry::parse(&message) else { return };
-    let mut encoded = Vec::new();
-    entry.deletion().encode_into(1, &mut encoded);
-    let deletion = Messages::new(&encoded).next().expect("one message").expect("the encoding is complete");
-    let again = conntrack::ConntrackEntry::parse(&deletion).expect("the entry was parsed before");
-    assert_eq!(again.original.destination, Some(entry.flow.destination));
-    assert_eq!(again.original.destination_port, entry.flow.port.get());
-    let _packet = entry.nudge().and_then(|nudge| nudge.packet());
-}
-
-/// Decodes a JSON value as an object of the API. An accepted object is accepted again in its own form; a
-/// rejected one has violations with messages.
-fn object(value: &serde_json::Value) {
-    match decode_object(value, &Expect::default()) {
-        Ok(object) => {
-            let again = decode_object(&object.to_json(), &Expect::default());
-            assert_eq!(again.map(|again| again.spec), Ok(object.spec));
-        }
-        Err(violations) => {
-            assert!(
-                !violations.is_empty() && violations.iter().all(|violation| !violation.message.is_empty())
-            );
-        }
-    }
-}
-
-/// Decodes bytes as a JSON request body.
-pub fn object_json(bytes: &[u8]) {
-    if let Ok(value) = serde_json::from_slice(bytes) {
-        object(&value);
-    }
-}
-
-/// Decodes bytes as a YAML request body.
-pub fn object_yaml(bytes: &[u8]) {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
-    if let Ok(values) = serde_saphyr::from_multiple::<serde_json::Value>(text) {
-        values.iter().for_each(object);
-    }
 }

@@ -3,11 +3,7 @@
 mod network;
 mod tasks;
 
-use std::{
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use anyhow::Context as _;
 use client::socket;
@@ -68,7 +64,7 @@ pub async fn run(
         TcpListener::bind(listen).await.with_context(|| format!("--listen {listen} cannot be bound"))?;
     let listen = listener.local_addr()?;
     let (journal, state) = open_journal(&config.state_dir, &node)?;
-    let control = connect(config.apis, config.is_default_api, &stop)?;
+    let control = connect(config.apis)?;
     let location = enrol::IdentityLocation { node: node.clone(), state_dir: config.state_dir };
     let certificate = enrol::start(Arc::clone(&control), location, config.enrolment, stop.clone())?;
     let position = state.position();
@@ -141,16 +137,10 @@ fn open_journal(state_dir: &Path, node: &Name) -> anyhow::Result<(Journal, State
 }
 
 /// Creates the connections to the control servers, or to the socket of a server on this machine.
-fn connect(urls: Vec<Url>, is_default: bool, stop: &CancellationToken) -> anyhow::Result<Arc<Control>> {
+fn connect(urls: Vec<Url>) -> anyhow::Result<Arc<Control>> {
     let client = match urls.first().and_then(socket::path_of) {
         Some(path) => control::socket_client(&path)?,
         None => control::client(RootCertStore::empty())?,
     };
-    let control = Arc::new(Control::new(urls, client));
-    if is_default {
-        let path = PathBuf::from(socket::PATH_DEFAULT);
-        let over_socket = control::socket_client(&path)?;
-        tokio::spawn(control::follow_socket(Arc::clone(&control), over_socket, path, stop.clone()));
-    }
-    Ok(control)
+    Ok(Arc::new(Control::new(urls, client)))
 }

@@ -33,19 +33,6 @@ restart_unit() { # restart_unit UNIT [--no-block]
     fi
 }
 
-# Creates the group whose members have all permissions at the socket of the control server.
-add_group() {
-    getent group tidegate >/dev/null || groupadd --system tidegate
-}
-
-# Removes the group after the last unit that uses it.
-remove_group() {
-    for unit in tidegate-api tidegate-agent tidegate-sync@; do
-        [ ! -e "/usr/lib/systemd/system/$unit.service" ] || return 0
-    done
-    ! getent group tidegate >/dev/null || groupdel tidegate || true
-}
-
 # The new version takes over where the old one runs; a pattern stands for every unit that it fits.
 restart_running() { # restart_running PATTERN
     runs_systemd || return 0

@@ -52,9 +52,6 @@ pub const LOG_DEFAULT: &str = "info";
 pub struct Config {
     /// Base URLs of the control servers; never empty.
     pub apis: Vec<Url>,
-    /// True if no control server is configured. The agent then uses the socket of a packaged server on this
-    /// machine when it exists.
-    pub is_default_api: bool,
     /// CA file and join token with which this node obtains its certificate.
     pub enrolment: EnrolOptions,
     /// Name of this node, the host name by default.
@@ -121,12 +118,10 @@ impl Config {
             announcing,
             allow_fixes,
         } = options;
-        let is_default_api = api.as_ref().is_none_or(Vec::is_empty);
         let apis = check_apis(api.as_deref().unwrap_or_default())?;
         let enrolment = check_enrolment(ca_file, join_token_file, &apis)?;
         Ok(Self {
             apis,
-            is_default_api,
             enrolment,
             node: check_node(node.as_deref(), host_name)?,
             state_dir: state_dir.unwrap_or_else(|| PathBuf::from(STATE_DIR_DEFAULT)),

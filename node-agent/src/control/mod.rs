@@ -12,11 +12,7 @@
 pub mod board;
 pub mod choice;
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use ::client::socket;
 use anyhow::Context as _;
@@ -25,15 +21,11 @@ use reqwest::{Client, Url};
 use rustls::{ClientConfig, RootCertStore};
 use tls_trust::Trust;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use self::board::Board;
 
 /// Timeout for connecting to the control server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval at which an agent without a configured control server looks for the socket of a server on this
-/// machine.
-const SOCKET_CHECK: Duration = Duration::from_secs(2);
 
 /// Index of a control server in [`Control::urls`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,27 +122,6 @@ pub fn socket_client(path: &Path) -> anyhow::Result<Client> {
     builder.build().context("cannot create the HTTP client")
 }
 
-/// Sends requests with the client `over_socket` while the socket at `path` exists, and otherwise to the default
-/// address, until `stop` is canceled. Used without a configured control server: a packaged server on the same
-/// machine has this socket, which may appear after the start of the agent.
-pub async fn follow_socket(
-    control: Arc<Control>,
-    over_socket: Client,
-    path: PathBuf,
-    stop: CancellationToken,
-) {
-    let (over_socket, direct) = (Arc::new(over_socket), control.client());
-    let mut turn = tokio::time::interval(SOCKET_CHECK);
-    let mut is_used = false;
-    while stop.run_until_cancelled(turn.tick()).await.is_some() {
-        let is_there = socket::is_socket(&path);
-        if is_there != is_used {
-            is_used = is_there;
-            control.client.store(Arc::clone(if is_there { &over_socket } else { &direct }));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::{
@@ -160,46 +131,24 @@ mod tests {
 
     use super::*;
 
-    async fn serve(path: &Path) {
-        let listener = UnixListener::bind(path).unwrap();
-        loop {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut head = [0; 1024];
-            let _read = stream.read(&mut head).await.unwrap();
-            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nwell").await.unwrap();
-        }
-    }
-
     #[tokio::test]
-    async fn a_socket_is_used_by_its_url_and_without_a_setting_when_it_appears() {
+    async fn requests_to_a_unix_url_use_its_socket() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("api.sock");
-        // No server listens at the default address of this test.
-        let url: Url = "http://127.0.0.1:9".parse().unwrap();
-        let control = Arc::new(Control::new(vec![url], client(RootCertStore::empty()).unwrap()));
-        let over_socket = socket_client(&path).unwrap();
-        let stop = CancellationToken::new();
-        let following = tokio::spawn(follow_socket(Arc::clone(&control), over_socket, path.clone(), stop));
-        let ask = async |control: &Control| {
-            let server = control.servers().next().unwrap();
-            let answer = control.client().get(control.url(server, "/healthz")).send().await.ok()?;
-            answer.text().await.ok()
-        };
-        assert_eq!(ask(&control).await, None);
-        let serving = {
-            let path = path.clone();
-            tokio::spawn(async move { serve(&path).await })
-        };
-        let appeared = async {
-            while ask(&control).await.as_deref() != Some("well") {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(60), appeared).await.expect("the socket is never used");
+        let listener = UnixListener::bind(&path).unwrap();
+        let serving = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = [0; 1024];
+            let length = stream.read(&mut head).await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nwell").await.unwrap();
+            String::from_utf8_lossy(&head[..length]).into_owned()
+        });
         let url = socket::parse(&format!("unix:{}", path.display())).unwrap().unwrap();
-        let by_url = Control::new(vec![url], socket_client(&path).unwrap());
-        assert_eq!(ask(&by_url).await.as_deref(), Some("well"));
-        serving.abort();
-        following.abort();
+        let control = Control::new(vec![url], socket_client(&path).unwrap());
+        let server = control.servers().next().unwrap();
+        let response = control.client().get(control.url(server, "/healthz")).send().await.unwrap();
+        assert_eq!(response.text().await.unwrap(), "well");
+        let head = serving.await.unwrap();
+        assert!(head.starts_with("GET /healthz HTTP/1.1\r\n"), "{head}");
     }
 }
