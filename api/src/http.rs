@@ -9,6 +9,7 @@ pub(crate) mod openapi;
 pub(crate) mod params;
 pub(crate) mod patch;
 pub(crate) mod plans;
+pub(crate) mod response_progress;
 pub(crate) mod routes;
 pub(crate) mod schema;
 pub(crate) mod watch;

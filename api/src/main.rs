@@ -18,7 +18,7 @@ use api::{
     server::{
         commands::{self, Cli},
         self_service::{self as publish, Publication},
-        serve::{listen as listen_at, serve},
+        serve::{listen as listen_at, listen_socket as listen_on_socket, serve, serve_socket},
         watchdog,
     },
 };
@@ -82,6 +82,7 @@ fn start_log(config: &Config) -> anyhow::Result<()> {
 async fn run_server(config: Config) -> anyhow::Result<()> {
     let Config {
         listen,
+        listen_socket,
         store,
         store_options,
         is_new_epoch,
@@ -111,6 +112,12 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     }
     let listener = listen_at(listen).with_context(|| format!("--listen {listen}"))?;
     let address = listener.local_addr().context("the listener has no address")?;
+    let socket = match &listen_socket {
+        Some(path) => {
+            Some(listen_on_socket(path).with_context(|| format!("--listen-socket {}", path.display()))?)
+        }
+        None => None,
+    };
     let publication = match publish_as {
         Some(service) => Some(Publication::of(service, &replica_name, address)?),
         None => None,
@@ -118,10 +125,11 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     let tls = if speaks_tls { Some(Tls::start(&running.app).await?) } else { None };
     let scheme = if tls.is_some() { "https" } else { "http" };
     let stop = CancellationToken::new();
-    let router = api::service(Arc::clone(&running.app));
     // Install the handlers before announcing the server, because a stop signal may follow at once.
     let signals = Signals::catch()?;
-    let server = tokio::spawn(serve(listener, router, tls, stop.clone()));
+    let server = tokio::spawn(serve(listener, Arc::clone(&running.app), tls, stop.clone()));
+    let on_socket =
+        socket.map(|socket| tokio::spawn(serve_socket(socket, Arc::clone(&running.app), stop.clone())));
     if is_insecure {
         tracing::warn!(
             %address,
@@ -145,6 +153,9 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     running.stop_streams();
     stop.cancel();
     server.await.context("the server task panicked")?;
+    if let Some(on_socket) = on_socket {
+        on_socket.await.context("the server task of the socket panicked")?;
+    }
     running.stop().await;
     store.resign().await;
     Ok(())

@@ -20,4 +20,6 @@ pub(crate) mod pending_triggers;
 pub(crate) mod plan_cache;
 pub(crate) mod published;
 pub(crate) mod queries;
+pub(crate) mod render_pool;
+pub(crate) mod response_budget;
 pub(crate) mod series;

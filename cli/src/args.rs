@@ -57,8 +57,8 @@ pub struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connection")]
 pub struct Global {
-    /// Control servers, separated by commas; they are tried in turn until one answers [default:
-    /// http://127.0.0.1:7440]
+    /// Control servers, separated by commas, tried in turn; or unix:PATH, a socket on this machine [default:
+    /// unix:/run/tidegate/api.sock if this user has access to it, otherwise http://127.0.0.1:7440]
     #[arg(
         long, global = true, env = "TIDEGATE_API", hide_env_values = true, value_name = "URL,…",
         value_delimiter = ',', value_parser = parse_api
@@ -526,6 +526,9 @@ pub(crate) enum Document {
 }
 
 pub(crate) fn parse_api(text: &str) -> Result<Url, String> {
+    if let Some(socket) = client::socket::parse(text) {
+        return socket;
+    }
     let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let url = Url::parse(&with_scheme).map_err(|error| format!("{error}; write http://HOST:PORT"))?;
     if !["http", "https"].contains(&url.scheme()) {
@@ -580,10 +583,11 @@ mod tests {
 
     #[test]
     fn servers_are_named_by_scheme_host_and_port_and_nothing_else() {
-        for good in ["http://10.0.0.1:7440", "https://x", "localhost:7440", "http://[::1]:7440/"] {
+        for good in "http://10.0.0.1:7440 https://x localhost:7440 http://[::1]:7440/ unix:/a.sock".split(' ')
+        {
             assert!(parse_api(good).is_ok(), "{good}");
         }
-        for bad in ["", "https://x/v1", "http://", "http://x/v1", "http://u@x", "ftp://x", "http://x?y"] {
+        for bad in " https://x/v1 http:// http://x/v1 http://u@x ftp://x http://x?y unix:a.sock".split(' ') {
             assert!(parse_api(bad).is_err(), "{bad}");
         }
     }

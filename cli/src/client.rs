@@ -145,6 +145,10 @@ impl From<SetupError> for Failure {
             SetupError::ServerCount(found) => {
                 Self::usage(format!("--api lists {found} servers"), format!("use at most {SERVERS_MAX}"))
             }
+            SetupError::SocketAmongServers => Self::usage(
+                "--api lists a socket among other servers",
+                "use either one socket or several servers",
+            ),
             SetupError::TwoTrusts => {
                 Self::usage("both a CA file and a pinned hash are given", "use only one of them")
             }

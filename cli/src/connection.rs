@@ -1,12 +1,16 @@
 //! Connection settings of the command: control servers, trusted certificates and token.
 
-use std::{os::unix::fs::PermissionsExt as _, path::Path};
+use std::{
+    os::unix::{fs::PermissionsExt as _, net::UnixStream},
+    path::Path,
+};
 
 use client::{Token, TokenSource, Url};
 
 use crate::{args::Global, error::Failure};
 
-/// URL of the control API if no flag, environment variable or settings file specifies one.
+/// URL of the control API if no flag, environment variable or settings file specifies one, and this user has no
+/// access to the default socket.
 const API_DEFAULT: &str = "http://127.0.0.1:7440";
 /// Environment variable with a token. There is no flag for the token itself, because process arguments are
 /// visible to all users of a machine.
@@ -28,7 +32,7 @@ impl Connection {
         let mut warnings = Vec::new();
         let mut urls = global.api.clone();
         if urls.is_empty() {
-            urls.extend(Url::parse(API_DEFAULT).ok());
+            urls.extend(default_api());
         }
         let (ca_file, pin) = (global.ca_file.clone(), global.ca_hash);
         let curl_trust = match (&ca_file, pin) {
@@ -39,10 +43,21 @@ impl Connection {
         };
         let (token, curl_token) = token(global, &mut warnings)?.unzip();
         let token = token.map_or(TokenSource::None, TokenSource::Fixed);
-        let curl = curl_trust.into_iter().chain(curl_token).collect();
+        let curl_socket = urls.first().and_then(client::socket::path_of);
+        let curl_socket = curl_socket.map(|path| format!("--unix-socket {}", quoted_path(&path)));
+        let curl = curl_socket.into_iter().chain(curl_trust).chain(curl_token).collect();
         let control = client::Connection { urls, ca_file, pin, identity: None, token };
         Ok(Self { control, curl, warnings })
     }
+}
+
+/// Returns the URL of the default socket ([`client::socket::PATH_DEFAULT`]) if this user has access to it, else
+/// [`API_DEFAULT`].
+fn default_api() -> Option<Url> {
+    let path = Path::new(client::socket::PATH_DEFAULT);
+    let socket =
+        UnixStream::connect(path).is_ok().then(|| client::socket::parse(&format!("unix:{}", path.display())));
+    socket.flatten().and_then(Result::ok).or_else(|| Url::parse(API_DEFAULT).ok())
 }
 
 /// Returns the token, and the `curl` option that refers to its file or variable. `None` if no token is

@@ -3,5 +3,5 @@
 pub mod style;
 pub mod table;
 
-/// Removes line breaks and control characters, which could manipulate a terminal.
+/// Removes line breaks and characters that control the display, which could manipulate a terminal.
 pub(crate) use translate::json::clean;

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use base::one_line;
 use reqwest::{
     Method, Response, Url,
     header::{self, HeaderValue},
@@ -22,6 +23,7 @@ use crate::{
     lines::Lines,
     problem::Problem,
     request::{Body, LATEST, MIN_POSITION, Request},
+    socket,
     stream::Stream,
     token::TokenSource,
 };
@@ -139,11 +141,14 @@ impl Client {
     /// Returns an error if a connection setting or the author is invalid.
     pub fn new(connection: Connection, options: Options) -> Result<Self, SetupError> {
         connection.check()?;
-        let http = http::builder(connection.tls()?)
+        let builder = http::builder(connection.tls()?)
             .connect_timeout(options.connect_timeout)
-            .user_agent(options.user_agent)
-            .build()
-            .map_err(|error| SetupError::Tls(root_cause(&error)))?;
+            .user_agent(options.user_agent);
+        let builder = match connection.urls.first().and_then(socket::path_of) {
+            Some(path) => builder.unix_socket(path),
+            None => builder,
+        };
+        let http = builder.build().map_err(|error| SetupError::Tls(root_cause(&error)))?;
         let author = options.author.as_ref().map(|author| HeaderValue::from_bytes(author.as_bytes()));
         let author = author.transpose().map_err(|_| SetupError::Author)?;
         let Connection { urls, token, ca_file: _, pin: _, identity: _ } = connection;
@@ -344,7 +349,7 @@ impl Client {
     /// requested media type. An error response is read completely and returned as an error.
     async fn start(&self, number: usize, request: &Request, accept: &str) -> Result<Response, Error> {
         let token = self.token.token()?;
-        let mut url = self.urls.get(number).cloned().unwrap_or_else(|| self.urls[0].clone());
+        let mut url = socket::request_base(self.urls.get(number).unwrap_or(&self.urls[0]));
         url.set_path(&request.path);
         if !request.query.is_empty() {
             url.query_pairs_mut().extend_pairs(&request.query);
@@ -441,20 +446,14 @@ impl Client {
 /// Describes a response that does not come from the control API: status, content type and the start of the body.
 pub(crate) fn description(response: &Response, bytes: &[u8]) -> String {
     let head = bytes.get(..bytes.len().min(QUOTE_CHARS_MAX * 4)).unwrap_or(bytes);
-    let quote: String = clean(&String::from_utf8_lossy(head)).chars().take(QUOTE_CHARS_MAX).collect();
+    let quote: String = one_line(&String::from_utf8_lossy(head)).chars().take(QUOTE_CHARS_MAX).collect();
     let quote = match quote.trim() {
         "" => "an empty body".to_owned(),
         quote => format!("`{quote}`"),
     };
     let kind = match http::content_type(response) {
         "" => "no content type".to_owned(),
-        kind => clean(kind),
+        kind => one_line(kind),
     };
     format!("{}, {kind}, {quote}", response.status())
-}
-
-/// Returns `text` on one line without control characters, because they could manipulate a terminal.
-fn clean(text: &str) -> String {
-    let spaced = text.chars().map(|c| if matches!(c, '\n' | '\t') { ' ' } else { c });
-    spaced.filter(|c| !c.is_control()).collect()
 }

@@ -7,7 +7,10 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tls_trust::{Pin, Trust, Untrusted};
 
-use crate::token::{TokenError, TokenSource};
+use crate::{
+    socket,
+    token::{TokenError, TokenSource},
+};
 
 /// Maximum number of control servers in a client configuration; no store has that many members.
 pub const SERVERS_MAX: usize = 8;
@@ -15,7 +18,8 @@ pub const SERVERS_MAX: usize = 8;
 /// Servers, trusted certificates and credentials of a client.
 #[derive(Debug, Clone, Default)]
 pub struct Connection {
-    /// URLs of the control servers in the order in which they are tried, 1 to [`SERVERS_MAX`].
+    /// URLs of the control servers in the order in which they are tried, 1 to [`SERVERS_MAX`]; or the URL of one
+    /// socket ([`crate::socket`]).
     pub urls: Vec<Url>,
     /// PEM file with the trusted CAs; `None` trusts the CAs of the system.
     pub ca_file: Option<PathBuf>,
@@ -43,6 +47,9 @@ pub enum SetupError {
     /// Server list that is empty or longer than [`SERVERS_MAX`]. The payload is its length.
     #[error("--api must list 1 to {SERVERS_MAX} servers, found {0}")]
     ServerCount(usize),
+    /// A socket is given together with other servers.
+    #[error("--api must list either servers or one socket")]
+    SocketAmongServers,
     /// Both a CA file and a certificate pin are given.
     #[error("--ca-file and --ca-hash are mutually exclusive: use only one of them")]
     TwoTrusts,
@@ -78,6 +85,9 @@ impl Connection {
     pub fn check(&self) -> Result<(), SetupError> {
         if self.urls.is_empty() || self.urls.len() > SERVERS_MAX {
             return Err(SetupError::ServerCount(self.urls.len()));
+        }
+        if self.urls.len() > 1 && self.urls.iter().any(|url| url.scheme() == socket::SCHEME) {
+            return Err(SetupError::SocketAmongServers);
         }
         if self.ca_file.is_some() && self.pin.is_some() {
             return Err(SetupError::TwoTrusts);
@@ -122,12 +132,13 @@ pub(crate) fn origin(url: &Url) -> String {
     url.as_str().trim_end_matches('/').to_owned()
 }
 
-/// Returns true if `url` uses HTTPS or a loopback address, so that requests to it cannot be read on the network.
+/// Returns true if `url` uses HTTPS, a socket or a loopback address, so that requests to it cannot be read on
+/// the network.
 fn is_private(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let is_loopback =
         host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    url.scheme() == "https" || is_loopback
+    ["https", socket::SCHEME].contains(&url.scheme()) || is_loopback
 }
 
 #[cfg(test)]
@@ -135,9 +146,15 @@ mod tests {
     use super::*;
     use crate::token::Token;
 
+    const SOCKET: &str = "unix:/run/tidegate/api.sock";
+
     fn to(urls: &[&str]) -> Connection {
         let urls = urls.iter().map(|url| url.parse().unwrap()).collect();
         Connection { urls, ..Connection::default() }
+    }
+
+    fn with_token(urls: &[&str]) -> Connection {
+        Connection { token: TokenSource::Fixed(Token::parse("tg_x", "it").unwrap()), ..to(urls) }
     }
 
     #[test]
@@ -150,10 +167,10 @@ mod tests {
             ("http://10.0.0.1:7440", false),
             ("http://localhost.example:7440", false),
         ] {
-            let token = TokenSource::Fixed(Token::parse("tg_x", "it").unwrap());
-            let connection = Connection { token, ..to(&["http://localhost:1", url]) };
+            let connection = with_token(&["http://localhost:1", url]);
             assert_eq!(connection.check().is_ok(), expected, "{url}");
         }
+        with_token(&[SOCKET]).check().unwrap();
     }
 
     #[test]
@@ -161,6 +178,7 @@ mod tests {
         let error = |connection: Connection| connection.check().unwrap_err().to_string();
         assert!(error(to(&[])).contains("--api must list 1 to 8 servers, found 0"));
         assert!(error(to(&["http://a"; 9])).contains("found 9"));
+        assert!(error(to(&[SOCKET, "http://a"])).contains("either servers or one socket"));
         let pin = format!("sha256:{}", "0".repeat(64)).parse().ok();
         let both = Connection { ca_file: Some("ca.pem".into()), pin, ..to(&["https://a"]) };
         assert!(error(both).contains("mutually exclusive"));

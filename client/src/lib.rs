@@ -22,6 +22,7 @@ pub mod http;
 mod lines;
 mod problem;
 mod request;
+pub mod socket;
 mod stream;
 mod token;
 

@@ -7,6 +7,8 @@
 
 #[path = "tidy/cycles.rs"]
 mod cycles;
+#[path = "tidy/dependencies.rs"]
+mod dependencies;
 #[path = "tidy/functions.rs"]
 mod functions;
 #[path = "tidy/house.rs"]

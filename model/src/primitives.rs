@@ -7,4 +7,5 @@ pub mod name;
 pub mod net;
 pub mod quantity;
 pub mod secret;
+pub mod text;
 pub mod violation;

@@ -6,7 +6,9 @@ mod tasks;
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use anyhow::Context as _;
+use client::socket;
 use model::{kinds::node::ProxyMode, primitives::name::Name};
+use reqwest::Url;
 use rustls::RootCertStore;
 use tokio::{
     net::TcpListener,
@@ -62,7 +64,7 @@ pub async fn run(
         TcpListener::bind(listen).await.with_context(|| format!("--listen {listen} cannot be bound"))?;
     let listen = listener.local_addr()?;
     let (journal, state) = open_journal(&config.state_dir, &node)?;
-    let control = Arc::new(Control::new(config.apis, control::client(RootCertStore::empty())?));
+    let control = connect(config.apis)?;
     let location = enrol::IdentityLocation { node: node.clone(), state_dir: config.state_dir };
     let certificate = enrol::start(Arc::clone(&control), location, config.enrolment, stop.clone())?;
     let position = state.position();
@@ -132,4 +134,13 @@ fn open_journal(state_dir: &Path, node: &Name) -> anyhow::Result<(Journal, State
     let unusable = || format!("--state-dir {dir} cannot be used");
     let lock = StateDirLock::acquire(state_dir).with_context(unusable)?;
     Journal::open(state_dir, node, lock).with_context(unusable)
+}
+
+/// Creates the connections to the control servers, or to the socket of a server on this machine.
+fn connect(urls: Vec<Url>) -> anyhow::Result<Arc<Control>> {
+    let client = match urls.first().and_then(socket::path_of) {
+        Some(path) => control::socket_client(&path)?,
+        None => control::client(RootCertStore::empty())?,
+    };
+    Ok(Arc::new(Control::new(urls, client)))
 }

@@ -151,6 +151,9 @@ impl Source {
 }
 
 fn parse_api(text: &str) -> Result<Url, String> {
+    if let Some(socket) = client::socket::parse(text.trim()) {
+        return socket;
+    }
     let url = text
         .trim()
         .parse::<Url>()

@@ -32,14 +32,8 @@ pub fn entries<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a
     fields.into_iter().flatten().map(|(key, value)| (key.as_str(), value))
 }
 
-/// Returns `text` on one line and without control characters, which could manipulate a terminal.
-#[must_use]
-pub fn clean(text: &str) -> String {
-    let is_line_space = |c: char| matches!(c, '\n' | '\t');
-    text.chars()
-        .filter_map(|c| if is_line_space(c) { Some(' ') } else { Some(c).filter(|c| !c.is_control()) })
-        .collect()
-}
+/// Removes line breaks and characters that control the display, which could manipulate a terminal.
+pub use model::primitives::text::one_line as clean;
 
 /// Formats a JSON pointer as a field path: `spec.ports[0].port`, `metadata.labels["example.org/tier"]`.
 #[must_use]

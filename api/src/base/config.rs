@@ -26,15 +26,16 @@ use model::{
 };
 
 pub mod etcd;
-mod hosts;
 mod node_lost;
 pub mod page;
+mod responses;
 pub mod tls;
 
+pub use ::base::Hosts;
 use etcd::EtcdFlags;
-pub use hosts::Hosts;
 pub use node_lost::NodeLostAfter;
 use page::{PageFlags, PageSettings};
+pub use responses::ResponseLimits;
 use tls::{TlsChoice, TlsMin, TlsWish};
 
 const LISTEN_DEFAULT: &str = "127.0.0.1:7440";
@@ -61,6 +62,10 @@ pub struct Flags {
     /// Address and port to listen on [default: 127.0.0.1:7440]
     #[arg(long, env = "TIDEGATE_LISTEN", value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
+    /// Unix socket to listen on as well. Its clients have full permissions without a token; only the user and
+    /// the group of this process, and root, can connect
+    #[arg(long, env = "TIDEGATE_LISTEN_SOCKET", value_name = "PATH")]
+    pub listen_socket: Option<PathBuf>,
     /// Store of the objects: sqlite:PATH, etcd:http://HOST:2379,… for several control servers, or memory: for
     /// a store that is lost at exit [default: sqlite:tidegate.sqlite]
     #[arg(long, global = true, env = "TIDEGATE_STORE", value_name = "URL")]
@@ -209,6 +214,8 @@ impl FromStr for PortRange {
 pub struct Config {
     /// Socket address on which the API is served.
     pub listen: SocketAddr,
+    /// Path of the Unix socket on which the API is served as well; `None` for no socket.
+    pub listen_socket: Option<PathBuf>,
     /// URL of the store: `memory:`, `sqlite:` or `etcd:`.
     pub store: String,
     /// Options of the store, such as etcd credentials.
@@ -262,6 +269,7 @@ impl Config {
     pub fn load(flags: Flags) -> Result<Self, InvalidConfig> {
         let Flags {
             listen,
+            listen_socket,
             store,
             etcd,
             service_cidr,
@@ -336,6 +344,7 @@ impl Config {
         let bootstrap_token_file = bootstrap_token_file.unwrap_or_else(|| beside(&store));
         Ok(Self {
             listen,
+            listen_socket,
             store,
             store_options,
             is_new_epoch: new_epoch,
@@ -352,6 +361,7 @@ impl Config {
                 replica_name,
                 page,
                 has_kubernetes_view: kubernetes_view,
+                responses: ResponseLimits::default(),
             },
             log: log.unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.unwrap_or_default(),
@@ -405,6 +415,8 @@ pub struct Settings {
     pub page: PageSettings,
     /// True if the read-only Kubernetes API is served below `/k8s/`.
     pub has_kubernetes_view: bool,
+    /// Limits on the responses that clients have not received yet.
+    pub responses: ResponseLimits,
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::{
 
 use model::{cluster::config::ClusterConfig, primitives::quantity::Position};
 use store::Store;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -15,9 +15,9 @@ use crate::{
         assets::Assets,
         clock_and_random::Source,
         config::Settings,
-        error::{Code, Problem},
+        error::{Answer, Code, Problem},
     },
-    security::{Authenticator, Caller, ca::Authority, vault::Vault},
+    security::{Authenticator, Caller, account::Account, ca::Authority, vault::Vault},
     state::plan_cache::PlanCache,
     state::{
         idempotency::Idempotency,
@@ -25,9 +25,11 @@ use crate::{
         object_view::View,
         observations::Observations,
         overview_cache::OverviewCache,
-        paging::Pages,
+        paging::{PAGE_BYTES_MAX, Pages},
         published::{Hub, Published},
         queries::NodeQueries,
+        render_pool::RenderPool,
+        response_budget::{RequestClass, RequestPermit, ResponseBudget},
         series::SeriesBook,
     },
     stream::{node_feed::Feeding, watching::Watching},
@@ -40,9 +42,6 @@ use crate::{
 pub(crate) const FEEDS_MAX: usize = 2048;
 /// Maximum number of open watches of all clients together.
 pub const WATCHES_MAX: usize = 1024;
-/// Maximum number of requests in progress, not counting open streams. More requests would only wait for the
-/// CPUs and for the task that commits writes.
-pub(crate) const REQUESTS_MAX: usize = 1024;
 /// Maximum number of concurrent backups; each one holds the whole state in memory.
 pub(crate) const BACKUPS_MAX: usize = 1;
 /// Maximum time that a request waits until this server has reached a position (epoch and revision) that
@@ -51,6 +50,8 @@ pub(crate) const BACKUPS_MAX: usize = 1;
 const BEHIND_PATIENCE: Duration = Duration::from_secs(5);
 /// `Retry-After` if this server has not reached the requested position, in seconds.
 const BEHIND_RETRY_SECS: u32 = 1;
+/// `Retry-After` if too many watches are open, in seconds.
+const WATCH_RETRY_SECS: u32 = 10;
 /// State of the server that every handler and task shares.
 pub struct ServerState {
     pub(crate) settings: Settings,
@@ -84,7 +85,10 @@ pub struct ServerState {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) feeds: Arc<Semaphore>,
     pub(crate) watches: Arc<Semaphore>,
-    pub(crate) requests: Arc<Semaphore>,
+    /// Limits on requests in progress and on unsent response bytes.
+    pub(crate) responses: Arc<ResponseBudget>,
+    /// Threads that render large responses.
+    pub(crate) renders: RenderPool,
     pub(crate) backups: Arc<Semaphore>,
     /// Token that is cancelled at shutdown to end feeds and watches.
     pub(crate) stop_streams: CancellationToken,
@@ -104,6 +108,46 @@ impl ServerState {
 }
 
 impl ServerState {
+    /// Counts an open watch of a caller until the returned permits are dropped.
+    ///
+    /// # Errors
+    /// Returns a problem if the caller, or all callers together, have too many open watches.
+    pub(crate) fn open_watch(
+        &self,
+        caller: &Caller,
+    ) -> Result<(OwnedSemaphorePermit, RequestPermit), Problem> {
+        let all = Arc::clone(&self.watches).try_acquire_owned().ok();
+        let own = self.responses.enter(caller.account(), RequestClass::Watch).ok();
+        all.zip(own).ok_or_else(|| {
+            Problem::new(Code::TooManyRequests, "too many watches are open").retry_after(WATCH_RETRY_SECS)
+        })
+    }
+
+    /// Renders a response that may be large on a thread outside the runtime's workers. Handlers of reads whose
+    /// cost depends on the number of objects use this function.
+    ///
+    /// # Errors
+    /// Returns a problem if the caller has not read its earlier responses, or the problem of `render`.
+    pub(crate) async fn render(
+        self: &Arc<Self>,
+        caller: &Caller,
+        render: impl FnOnce() -> Answer + Send + 'static,
+    ) -> Answer {
+        let account = caller.account().clone();
+        let check = |responses: &ResponseBudget, account: &Account| {
+            let room = responses.check_room(account, PAGE_BYTES_MAX as u64);
+            room.map_err(|exceeded| exceeded.problem(account))
+        };
+        check(&self.responses, &account)?;
+        let (responses, own) = (Arc::clone(&self.responses), account.clone());
+        let render = move || {
+            // Earlier requests of the caller have been answered meanwhile.
+            check(&responses, &own)?;
+            render()
+        };
+        self.renders.run(&account, render).await
+    }
+
     /// Waits until this server has published the state at `position`, which another control server may have
     /// published before.
     ///

@@ -22,7 +22,7 @@ use std::{
 
 use axum::{
     Router,
-    body::Body,
+    body::{Body, HttpBody as _},
     extract::{FromRequestParts, MatchedPath, Request, State},
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
@@ -38,12 +38,14 @@ use crate::{
         error::{Code, Problem},
     },
     context::server_state::ServerState,
-    http::kubernetes,
+    http::{kubernetes, response_progress},
     security::{
         Access, Caller, Identity,
+        account::Account,
         caller::{Peer, may_change},
         page::{self, PageRequest},
     },
+    state::response_budget::RequestClass,
     telemetry::metrics::RequestLabels,
     write::audit::AuditResponse,
 };
@@ -52,7 +54,7 @@ use crate::{
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum length in characters of a request id that a client sends.
 const REQUEST_ID_LENGTH_MAX: usize = 128;
-/// `Retry-After` if too many requests are in progress, in seconds.
+/// `Retry-After` if a request took too long, in seconds.
 const RETRY_SECS: u32 = 1;
 /// Request header with the minimum position (epoch and revision) of the state that the response must reflect.
 /// The server delays the request until its state has this position.
@@ -120,6 +122,8 @@ async fn around(State(app): State<Arc<ServerState>>, mut request: Request, next:
         PageRequest { method: &method, uri: request.uri(), headers: request.headers(), route: &route };
     let is_read_only = app.settings.page.is_read_only;
     let refused = refused.or_else(|| page::check(&asked, &access, is_read_only).err());
+    let account = Account::of(&access, peer);
+    let connection = request.extensions().get().cloned().unwrap_or_default();
     let caller = Caller::read((&method, &path), request.headers(), (peer, &id), &access);
     let span = tracing::info_span!("request", id, %method, path);
     let known = caller.as_ref().ok().cloned();
@@ -127,7 +131,7 @@ async fn around(State(app): State<Arc<ServerState>>, mut request: Request, next:
         (Some(problem), _) => Err(problem),
         (None, Ok(caller)) => Ok(caller),
         // The author header of a read is ignored.
-        (None, Err(_)) if !may_change(&method) => Ok(Caller::without_author(access)),
+        (None, Err(_)) if !may_change(&method) => Ok(Caller::without_author(access, peer)),
         (None, Err(problem)) => Err(problem),
     };
     let serve = async {
@@ -161,7 +165,7 @@ async fn around(State(app): State<Arc<ServerState>>, mut request: Request, next:
     span.in_scope(|| log(&method, &response, took));
     let labels = RequestLabels { route, method: word(&method), status: response.status().as_u16() };
     app.metrics.request(labels, took);
-    response
+    response_progress::track(response, connection, (&app.responses, &account))
 }
 
 /// Returns the request id that the client sent if it is well-formed, otherwise a new one.
@@ -306,19 +310,30 @@ fn min_position(value: &HeaderValue, app: &ServerState) -> Result<Position, Prob
     })
 }
 
-/// Limits the number of requests in progress and the duration of each.
+/// Limits the number of requests in progress, the unsent bytes of their responses, and the duration of each. The
+/// permit of a request becomes part of its response, which holds it until the client has received the last byte.
 async fn limit(State(app): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
-    let Ok(_permit) = app.requests.try_acquire() else {
-        return Problem::new(Code::TooManyRequests, "too many requests at once")
-            .retry_after(RETRY_SECS)
-            .into_response();
+    let account = match Caller::of(request.extensions()) {
+        Ok(caller) => caller.account().clone(),
+        Err(problem) => return problem.into_response(),
     };
-    match tokio::time::timeout(TIMEOUT, next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => {
-            let detail =
-                format!("no response within {} seconds; a write may still take effect", TIMEOUT.as_secs());
-            Problem::new(Code::Timeout, detail).retry_after(RETRY_SECS).into_response()
+    let class = if may_change(request.method()) { RequestClass::Write } else { RequestClass::Read };
+    let permit = match app.responses.enter(&account, class) {
+        Ok(permit) => permit,
+        Err(exceeded) => return exceeded.problem(&account).into_response(),
+    };
+    let Ok(mut response) = tokio::time::timeout(TIMEOUT, next.run(request)).await else {
+        let detail =
+            format!("no response within {} seconds; a write may still take effect", TIMEOUT.as_secs());
+        return Problem::new(Code::Timeout, detail).retry_after(RETRY_SECS).into_response();
+    };
+    // Streams have limits of their own.
+    if let Some(bytes) = response.body().size_hint().exact() {
+        if let Err(exceeded) = permit.set_bytes(bytes) {
+            return exceeded.problem(&account).into_response();
         }
+        app.authenticator.charge(&account, bytes, app.source.now());
+        response.extensions_mut().insert(permit);
     }
+    response
 }

@@ -12,8 +12,9 @@ use model::primitives::quantity::Timestamp;
 use store::Store;
 
 use super::{
-    ClientCertificate, Identity,
+    ClientCertificate, Identity, LocalClient,
     access::{Access, unauthenticated},
+    account::Account,
     directory::Directory,
     rates::{Attempts, Bucket},
     sessions::Sessions,
@@ -123,6 +124,7 @@ impl Authenticator {
             (Some(_), Some(_)) => Err(unauthenticated("the header `Authorization` is given more than once")),
             (None, _) => match extensions.get::<ClientCertificate>() {
                 Some(certificate) => Ok(Access::of(Identity::Agent(certificate.node.clone()))),
+                None if extensions.get::<LocalClient>().is_some() => Ok(Access::of(Identity::Anyone)),
                 None => self.visitor(headers, now),
             },
         }
@@ -226,6 +228,15 @@ impl Authenticator {
         let used = uses.entry(id.to_owned()).or_insert_with(new);
         used.last = now;
         used.bucket.take(now)
+    }
+
+    /// Charges the size of a response to the rate limit of a token. Other accounts have no rate limit.
+    pub(crate) fn charge(&self, account: &Account, response_bytes: u64, now: Timestamp) {
+        if let Account::Token(id) = account
+            && let Some(used) = self.lock().get_mut(id)
+        {
+            used.bucket.charge(response_bytes, now);
+        }
     }
 
     /// Returns the time at which a token was last used at this server.

@@ -13,10 +13,10 @@ use http::{Extensions, HeaderMap, HeaderName, Method, request::Parts};
 use model::{
     admission::admit::{Outcome, Request},
     cluster::history::{AUTHOR_LENGTH_MAX, MESSAGE_LENGTH_MAX, Maker, Origin},
-    primitives::quantity::Revision,
+    primitives::{quantity::Revision, text::is_display_control},
 };
 
-use super::{Access, Identity, audit_draft::AuditDraft};
+use super::{Access, Identity, account::Account, audit_draft::AuditDraft};
 use crate::base::error::{Code, Problem};
 
 /// Request header with the author of a change. The name is not verified.
@@ -34,6 +34,7 @@ pub(crate) struct Peer(pub(crate) IpAddr);
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     access: Arc<Access>,
+    account: Account,
     origin: Arc<Origin>,
     /// Audit data of the request; `None` if the audit log gets no entry.
     draft: Option<Arc<AuditDraft>>,
@@ -61,20 +62,25 @@ impl Caller {
             source: peer.map(|Peer(address)| address),
         };
         let draft = AuditDraft::new(method.clone(), path.to_owned());
-        Ok(Self { access: Arc::clone(access), origin: Arc::new(origin), draft: Some(Arc::new(draft)) })
+        Ok(Self {
+            access: Arc::clone(access),
+            account: Account::of(access, peer),
+            origin: Arc::new(origin),
+            draft: Some(Arc::new(draft)),
+        })
     }
 
     /// Creates the caller of a read request whose author or reason is invalid. The audit log gets no entry for it.
-    pub(crate) fn without_author(access: Arc<Access>) -> Self {
+    pub(crate) fn without_author(access: Arc<Access>, peer: Option<Peer>) -> Self {
         let origin = Origin { maker: Maker::Client, author: UNKNOWN.to_owned(), ..Origin::server() };
-        Self { access, origin: Arc::new(origin), draft: None }
+        Self { account: Account::of(&access, peer), access, origin: Arc::new(origin), draft: None }
     }
 
     /// Creates the caller for writes of the server itself, with all permissions. The audit log gets no entry for
     /// them.
     pub(crate) fn server() -> Self {
         let access = Arc::new(Access::of(Identity::Anyone));
-        Self { access, origin: Arc::new(Origin::server()), draft: None }
+        Self { account: Account::of(&access, None), access, origin: Arc::new(Origin::server()), draft: None }
     }
 
     /// Returns the caller that the middleware has added to a request.
@@ -88,6 +94,11 @@ impl Caller {
     /// Returns the permissions of the caller.
     pub(crate) fn access(&self) -> &Arc<Access> {
         &self.access
+    }
+
+    /// Returns the account to which the request is charged.
+    pub(crate) fn account(&self) -> &Account {
+        &self.account
     }
 
     /// Returns the author and the reason of a change, as the history records them.
@@ -154,12 +165,13 @@ fn text(
 ) -> Result<Option<String>, Problem> {
     let Some(value) = headers.get(header) else { return Ok(None) };
     let text = std::str::from_utf8(value.as_bytes()).ok().map(str::trim);
-    let is_fit = |text: &&str| text.chars().count() <= length_max && !text.chars().any(char::is_control);
+    let is_fit = |text: &&str| text.chars().count() <= length_max && !text.chars().any(is_display_control);
     match text.filter(is_fit) {
         Some("") => Ok(None),
         Some(text) => Ok(Some(text.to_owned())),
         None => Err(Problem::bad_request(format!(
-            "the header `{name}` must be at most {length_max} characters of UTF-8 on one line"
+            "the header `{name}` must be at most {length_max} characters of UTF-8 on one line, without characters that control the \
+             display"
         ))),
     }
 }
@@ -193,6 +205,7 @@ mod tests {
             (b"x".to_vec(), "m".repeat(MESSAGE_LENGTH_MAX + 1).into_bytes()),
             (b"\xff".to_vec(), b"m".to_vec()),
             (b"a\tb".to_vec(), b"m".to_vec()),
+            (b"x".to_vec(), "m\u{202e}".into()),
         ] {
             assert!(read(&author, &message).is_err(), "{author:?} {message:?}");
         }

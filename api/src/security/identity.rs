@@ -12,10 +12,15 @@ pub struct ClientCertificate {
     pub serial: String,
 }
 
+/// Marker of the requests that arrive over the Unix socket, whose permissions have authenticated the client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LocalClient;
+
 /// Authenticated identity of a caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Identity {
-    /// Any caller while authentication is disabled: the server runs on loopback or in a lab.
+    /// Any caller while authentication is disabled, because the server runs on loopback or in a lab; and every
+    /// client of the Unix socket.
     Anyone,
     /// Caller without credentials on a server that requires them.
     Nobody,

@@ -13,6 +13,7 @@
 //! prevents cross-site request forgery.
 
 pub(crate) mod access;
+pub(crate) mod account;
 pub(crate) mod audit_draft;
 mod authenticator;
 pub(crate) mod ca;
@@ -37,5 +38,5 @@ pub(crate) use access::Access;
 pub(crate) use authenticator::{AuthPolicy, Authenticator};
 pub(crate) use caller::Caller;
 pub use identity::ClientCertificate;
-pub(crate) use identity::Identity;
+pub(crate) use identity::{Identity, LocalClient};
 pub(crate) use permission::{Permission, Subject, Verb, each, on};

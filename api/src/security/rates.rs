@@ -1,18 +1,25 @@
-//! Rate limits (token buckets) for the requests of each token and for the failed logins of each client address.
+//! Rate limits (token buckets) for the requests of each token, with the size of their responses, and for the
+//! failed logins of each client address.
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv6Addr},
+    net::IpAddr,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use model::primitives::quantity::Timestamp;
+
+use super::account::network_of;
 
 /// Sustained rate of requests that a token may make per second; several times the rate of the busiest known
 /// adapter.
 pub(crate) const PER_SECOND: i64 = 1000;
 /// Number of requests that a token may make at once, for example to write a whole configuration object by object.
 pub(crate) const BURST: i64 = 5000;
+
+/// Number of response bytes that cost as much as one request. At the sustained rate, a token receives 32 MB/s,
+/// about half of the bytes that one CPU renders.
+const BYTES_PER_REQUEST: u64 = 32 * 1024;
 
 /// Sustained rate of failed login attempts that one client address may make per second.
 const WRONG_PER_SECOND: i64 = 1;
@@ -64,14 +71,10 @@ impl Attempts {
     }
 }
 
-/// Returns the bucket key of an address: the address itself for IPv4, its /64 network for IPv6. An unknown
-/// address, or a new one beyond [`ADDRESSES_MAX`] buckets, has the key `None` of the shared bucket.
+/// Returns the bucket key of an address: its network ([`network_of`]). An unknown address, or a new one beyond
+/// [`ADDRESSES_MAX`] buckets, has the key `None` of the shared bucket.
 fn place(all: &BTreeMap<Option<IpAddr>, Bucket>, from: Option<IpAddr>) -> Option<IpAddr> {
-    let network = |address: Ipv6Addr| Ipv6Addr::from_bits(address.to_bits() >> 64 << 64);
-    let from = from.map(|address| match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(address) => network(address).into(),
-    });
+    let from = from.map(network_of);
     from.filter(|_| all.contains_key(&from) || all.len() < ADDRESSES_MAX)
 }
 
@@ -111,6 +114,16 @@ impl Bucket {
     }
 }
 
+impl Bucket {
+    /// Removes the cost of a response in addition to that of its request. The cost is known only afterwards, so
+    /// the bucket may become overdrawn, by at most its burst.
+    pub(crate) fn charge(&mut self, response_bytes: u64, now: Timestamp) {
+        self.fill(now);
+        let cost = i64::try_from(response_bytes / BYTES_PER_REQUEST).unwrap_or(i64::MAX);
+        self.left = self.left.saturating_sub(cost).max(-self.rate.burst);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +138,20 @@ mod tests {
         assert_eq!(i64::try_from(taken).unwrap(), PER_SECOND);
         assert!(!bucket.take(at(-1_000_000)), "a clock that goes back brings nothing");
         assert!(bucket.take(at(i64::MAX)));
+    }
+
+    #[test]
+    fn large_responses_cost_as_much_as_many_requests() {
+        let at = Timestamp::from_unix_seconds;
+        let mut bucket = Bucket::full(at(0));
+        bucket.charge(BYTES_PER_REQUEST - 1, at(0));
+        assert_eq!(bucket.left, BURST);
+        bucket.charge(10 * BYTES_PER_REQUEST, at(0));
+        assert_eq!(bucket.left, BURST - 10);
+        bucket.charge(u64::MAX, at(0));
+        let secs = BURST / PER_SECOND;
+        assert!(!bucket.take(at(secs)), "the overdraft is paid back first");
+        assert!(bucket.take(at(secs + 1)));
     }
 
     #[test]

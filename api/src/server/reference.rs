@@ -86,6 +86,8 @@ async fn scrape() -> String {
         queue: 0,
         watchers: 0,
         feeds: 0,
+        requests: 0,
+        unsent_bytes: 0,
         nodes_connected: 1,
         is_leader: true,
     };

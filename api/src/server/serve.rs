@@ -2,6 +2,7 @@
 
 mod neighbours;
 mod opening;
+mod socket;
 
 use std::{
     io,
@@ -19,24 +20,32 @@ use hyper_util::{
         graceful::{GracefulShutdown, Watcher},
     },
 };
+use nix::sys::socket::{
+    setsockopt,
+    sockopt::{SndBuf, TcpUserTimeout},
+};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::{TcpListener, TcpSocket, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream, UnixListener},
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-pub use self::neighbours::CONNECTIONS_PER_ADDRESS_MAX;
+pub use self::{neighbours::CONNECTIONS_PER_ADDRESS_MAX, socket::listen_socket};
 use self::{neighbours::Neighbours, opening::Opening};
 use crate::{
-    security::{caller::Peer, certificates::ConnectionCertificate},
+    context::server_state::ServerState,
+    http::{response_progress::ConnectionProgress, routes::service},
+    security::{LocalClient, caller::Peer, certificates::ConnectionCertificate},
     server::tls::Tls,
 };
 
 /// Maximum number of open connections. The agents' state streams, watches and reports need fewer, so that
 /// users can still connect.
 const CONNECTIONS_MAX: usize = 8192;
+/// Maximum number of open connections of the Unix socket.
+const SOCKET_CONNECTIONS_MAX: usize = 256;
 /// Maximum time for the head of an HTTP request to arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum size of a request head in bytes.
@@ -68,6 +77,10 @@ const NO_TLS_BYTES_MAX: u64 = 64 * 1024;
 /// once with two connections each, those beyond the backlog are retried after one second, then three, and so on.
 /// The kernel applies its own limit as well (`net.core.somaxconn`, 4,096 by default).
 const BACKLOG: u32 = 8192;
+/// Size of the send buffer of a connection in bytes, of which the kernel reserves the double. Without it, the
+/// kernel would buffer several mebibytes for each client that does not read. At a round-trip time of 100 ms, a
+/// connection still transmits 2.5 MB/s.
+const SEND_BUFFER_BYTES: usize = 256 * 1024;
 /// Pause after an error of `accept`, so that the loop does not consume all CPU time while no file descriptor
 /// is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -86,22 +99,24 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Serves requests until `stop` is cancelled, then waits for open requests to finish. Without `tls`, serves plain
 /// HTTP.
-pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<Tls>>, stop: CancellationToken) {
+pub async fn serve(
+    listener: TcpListener,
+    app: Arc<ServerState>,
+    tls: Option<Arc<Tls>>,
+    stop: CancellationToken,
+) {
+    let router = service(Arc::clone(&app));
     let graceful = GracefulShutdown::new();
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX);
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(H2_STREAMS_MAX);
-    builder.http2().max_header_list_size(H2_HEADERS_BYTES_MAX);
-    builder.http2().max_pending_accept_reset_streams(H2_RESETS_MAX);
-    builder.http2().max_local_error_reset_streams(H2_RESETS_MAX);
-    builder.http2().keep_alive_interval(H2_PING).keep_alive_timeout(H2_PING);
+    let builder = builder();
     let neighbours = Neighbours::default();
     while let Some((stream, slot)) = accept(&listener, &slots, &stop).await {
         let Some(place) = enter(&neighbours, &stream) else { continue };
+        limit_socket(&stream, app.settings.responses.write_timeout);
         let peer = stream.peer_addr().ok().map(|peer| Peer(peer.ip().to_canonical()));
         let (builder, router) = (builder.clone(), router.clone());
-        let connection = Connection { builder, router, peer, watcher: graceful.watcher() };
+        let (app, watcher) = (Arc::clone(&app), graceful.watcher());
+        let connection = Connection { app, builder, router, peer, is_local: false, watcher };
         let (tls, stop) = (tls.clone(), stop.clone());
         tokio::spawn(async move {
             match tls {
@@ -117,6 +132,51 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<Tls>>,
     }
 }
 
+/// Serves requests on a Unix socket until `stop` is cancelled, then waits for open requests to finish. Its clients
+/// need no credentials.
+pub async fn serve_socket(listener: UnixListener, app: Arc<ServerState>, stop: CancellationToken) {
+    let router = service(Arc::clone(&app));
+    let (graceful, builder) = (GracefulShutdown::new(), builder());
+    let slots = Arc::new(Semaphore::new(SOCKET_CONNECTIONS_MAX));
+    let next = async || {
+        let slot = Arc::clone(&slots).acquire_owned().await.ok()?;
+        Some((listener.accept().await, slot))
+    };
+    while let Some(Some((accepted, slot))) = stop.run_until_cancelled(next()).await {
+        let (app, builder, router, watcher) =
+            (Arc::clone(&app), builder.clone(), router.clone(), graceful.watcher());
+        match accepted {
+            Ok((stream, _)) => {
+                let connection = Connection { app, builder, router, peer: None, is_local: true, watcher };
+                tokio::spawn(async move {
+                    connection.hold(stream, None).await;
+                    drop(slot);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection of the socket");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
+        tracing::warn!("some requests of the socket did not finish in time");
+    }
+}
+
+/// Returns the HTTP settings of every connection.
+fn builder() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX);
+    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(H2_STREAMS_MAX);
+    builder.http2().max_header_list_size(H2_HEADERS_BYTES_MAX);
+    builder.http2().max_pending_accept_reset_streams(H2_RESETS_MAX);
+    builder.http2().max_local_error_reset_streams(H2_RESETS_MAX);
+    builder.http2().keep_alive_interval(H2_PING).keep_alive_timeout(H2_PING);
+    builder
+}
+
 /// Counts a new connection for its client address. Returns `None` if the address has reached its limit or the
 /// connection is already closed.
 fn enter(neighbours: &Neighbours, stream: &TcpStream) -> Option<neighbours::ConnectionSlot> {
@@ -128,11 +188,26 @@ fn enter(neighbours: &Neighbours, stream: &TcpStream) -> Option<neighbours::Conn
     place
 }
 
+/// Limits the memory of the kernel for a client that does not read, and the time for which the kernel keeps bytes
+/// that such a client does not accept.
+fn limit_socket(stream: &TcpStream, write_timeout: Duration) {
+    // Later than the timeout of the server, which is counted.
+    let timeout_ms = u32::try_from(2 * write_timeout.as_millis()).unwrap_or(u32::MAX);
+    let limited = setsockopt(stream, SndBuf, &SEND_BUFFER_BYTES)
+        .and_then(|()| setsockopt(stream, TcpUserTimeout, &timeout_ms));
+    if let Err(error) = limited {
+        tracing::debug!(%error, "the limits of a socket were not set");
+    }
+}
+
 /// State that the task of a connection needs.
 struct Connection {
+    app: Arc<ServerState>,
     builder: Builder<TokioExecutor>,
     router: Router,
     peer: Option<Peer>,
+    /// True for a connection of the Unix socket.
+    is_local: bool,
     watcher: Watcher,
 }
 
@@ -158,13 +233,16 @@ impl Connection {
         }
     }
 
-    /// Serves the requests of a connection until it ends or its client certificate is no longer valid.
+    /// Serves the requests of a connection until it ends, the client stops reading a response, or its client
+    /// certificate is no longer valid.
     async fn hold<S>(self, stream: S, proven: Option<ConnectionCertificate>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { builder, router, peer, watcher } = self;
+        let Self { app, builder, router, peer, is_local, watcher } = self;
         let shown = proven.clone();
+        let progress = Arc::new(ConnectionProgress::default());
+        let responses = Arc::clone(&progress);
         let service = service_fn(move |mut request: hyper::Request<Incoming>| {
             if let Some(peer) = peer {
                 request.extensions_mut().insert(peer);
@@ -175,6 +253,10 @@ impl Connection {
                 request.extensions_mut().insert(certificate.clone());
                 request.extensions_mut().insert(proven.clone());
             }
+            if is_local {
+                request.extensions_mut().insert(LocalClient);
+            }
+            request.extensions_mut().insert(Arc::clone(&responses));
             router.clone().oneshot(request)
         });
         let connection = builder
@@ -190,6 +272,10 @@ impl Connection {
             outcome = watcher.watch(connection) => if let Err(error) = outcome {
                 tracing::debug!(error, "a connection ended early");
             },
+            () = progress.stalled(app.settings.responses.write_timeout) => {
+                app.metrics.stalled_connections.inc();
+                tracing::debug!(?peer, "closed a connection: the client does not read a response");
+            }
             () = ended => tracing::debug!(?peer, "closed a connection: its certificate is no longer valid"),
         }
     }

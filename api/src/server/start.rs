@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     base::{clock_and_random::Source, config::Settings},
-    context::server_state::{BACKUPS_MAX, FEEDS_MAX, REQUESTS_MAX, ServerState, WATCHES_MAX},
+    context::server_state::{BACKUPS_MAX, FEEDS_MAX, ServerState, WATCHES_MAX},
     security::{
         AuthPolicy, Authenticator,
         ca::Authority,
@@ -25,7 +25,8 @@ use crate::{
     state::{
         convergence::Convergence, health_state::HealthState, leadership::Leadership, node_reports::Nodes,
         observations::Observations, overview_cache::OverviewCache, overview_trigger::OverviewTrigger,
-        paging::Pages, plan_cache::PlanCache, published::Hub, queries::NodeQueries, series::SeriesBook,
+        paging::Pages, plan_cache::PlanCache, published::Hub, queries::NodeQueries, render_pool::RenderPool,
+        response_budget::ResponseBudget, series::SeriesBook,
     },
     stream::{node_feed::Feeding, watching::Watching},
     tasks::{
@@ -80,6 +81,7 @@ impl ServerState {
         let overview = Arc::new(OverviewCache::new(source.now(), Arc::clone(&trigger)));
         let health = HealthState::new(settings.health_guard_percent);
         let observations = Arc::new(Observations::new(Nodes::of(&statuses), health, convergence, trigger));
+        let responses = Arc::new(ResponseBudget::new(settings.responses));
         let app = Arc::new(Self {
             settings,
             cluster,
@@ -106,7 +108,8 @@ impl ServerState {
             source,
             feeds: Arc::new(Semaphore::new(FEEDS_MAX)),
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),
-            requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
+            responses,
+            renders: RenderPool::new(),
             backups: Arc::new(Semaphore::new(BACKUPS_MAX)),
             stop_streams: CancellationToken::new(),
             stop_writer,

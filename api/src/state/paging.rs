@@ -7,6 +7,8 @@
 use std::{
     collections::BTreeMap,
     hash::{DefaultHasher, Hash, Hasher},
+    io,
+    iter::Peekable,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -25,8 +27,11 @@ use crate::{
 
 /// Default number of objects on a page.
 pub(crate) const LIMIT_DEFAULT: u32 = 500;
-/// Maximum number of objects on a page. A response of this size has a few mebibytes.
+/// Maximum number of objects on a page.
 pub(crate) const LIMIT_MAX: u32 = 5000;
+/// Maximum size of the objects on a page in bytes, as JSON without spaces. A page ends before the object that does
+/// not fit, but has at least one object.
+pub(crate) const PAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Maximum number of states kept for further pages; the oldest is evicted first.
 const STATES_MAX: usize = 64;
 /// Time in seconds for which a state is kept after the last page that used it.
@@ -73,6 +78,88 @@ pub(crate) struct Page {
     pub(crate) more_after: Option<String>,
     /// Number of objects after this page, if known.
     pub(crate) remaining: Option<usize>,
+}
+
+/// Remaining room on a page of a listing.
+#[derive(Debug)]
+pub(crate) struct PageRoom {
+    items: usize,
+    bytes: usize,
+    is_empty: bool,
+}
+
+impl PageRoom {
+    /// Creates an empty page with room for a number of items, and for [`PAGE_BYTES_MAX`] bytes.
+    pub(crate) const fn of(items: usize) -> Self {
+        Self { items, bytes: PAGE_BYTES_MAX, is_empty: true }
+    }
+
+    /// Returns true if the page has its maximum number of items.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.items == 0
+    }
+
+    /// Adds an item to the page. Returns false if the item does not fit.
+    pub(crate) fn add(&mut self, item: &impl Serialize) -> bool {
+        let bytes = json_length(item);
+        if self.items == 0 || (bytes > self.bytes && !self.is_empty) {
+            return false;
+        }
+        *self = Self { items: self.items - 1, bytes: self.bytes.saturating_sub(bytes), is_empty: false };
+        true
+    }
+}
+
+/// Takes the items of a page from an iterator and renders them. Returns the rendered items, and the last one
+/// taken.
+pub(crate) fn take_page<T>(
+    rest: &mut Peekable<impl Iterator<Item = T>>,
+    limit: usize,
+    render: impl Fn(&T) -> Value,
+) -> (Vec<Value>, Option<T>) {
+    let (mut room, mut items, mut last) = (PageRoom::of(limit), Vec::new(), None);
+    while !room.is_full() {
+        let Some(item) = rest.peek().map(&render) else { break };
+        if !room.add(&item) {
+            break;
+        }
+        items.push(item);
+        last = rest.next();
+    }
+    (items, last)
+}
+
+/// Shortens a page of live data to [`PAGE_BYTES_MAX`]. `key_of` returns the key of a row for the continue token.
+pub(crate) fn shortened<T: Serialize, K>(part: ListPage<T, K>, key_of: impl Fn(&T) -> K) -> ListPage<T, K> {
+    let ListPage { mut items, more_after } = part;
+    let mut room = PageRoom::of(items.len());
+    match items.iter().position(|item| !room.add(item)) {
+        None => ListPage { items, more_after },
+        Some(end) => {
+            items.truncate(end);
+            ListPage { more_after: items.last().map(key_of), items }
+        }
+    }
+}
+
+/// Returns the length of a value as JSON without spaces.
+fn json_length(value: &impl Serialize) -> usize {
+    /// Writer that counts bytes.
+    struct Count(usize);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // A value that cannot be serialized fails later, when the response is rendered.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
 }
 
 impl Pages {
@@ -216,4 +303,37 @@ fn fingerprint(query: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     query.hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_ends_at_the_first_limit_but_has_one_item() {
+        let pages = |sizes: &[usize], limit: usize| {
+            let mut rest = sizes.iter().copied().peekable();
+            let mut pages = Vec::new();
+            while rest.peek().is_some() {
+                let (items, last) = take_page(&mut rest, limit, |size| json!("x".repeat(size - 2)));
+                assert_eq!(json_length(items.last().unwrap()), last.unwrap());
+                pages.push(items.len());
+            }
+            pages
+        };
+        let half = PAGE_BYTES_MAX / 2;
+        assert_eq!(pages(&[half, half, 10, 10], 10), [2, 2]);
+        assert_eq!(pages(&[half, half + 1, 10, 10], 10), [1, 3]);
+        assert_eq!(pages(&[3 * half, 3 * half, 10], 10), [1, 1, 1]);
+        assert_eq!(pages(&[10; 5], 2), [2, 2, 1]);
+        let part = |items: &[usize]| ListPage {
+            items: items.iter().map(|size| "x".repeat(size - 2)).collect(),
+            more_after: Some(7),
+        };
+        assert_eq!(shortened(part(&[half, half]), String::len).more_after, Some(7));
+        assert_eq!(
+            shortened(part(&[half, half, 9]), String::len),
+            ListPage { more_after: Some(half - 2), ..part(&[half, half]) }
+        );
+    }
 }

@@ -80,6 +80,8 @@ pub(crate) struct Metrics {
     pub(crate) watch_events: Counter,
     /// Number of watches that ended because they fell behind the recent commits in memory.
     pub(crate) watch_overruns: Counter,
+    /// Number of connections closed because the client did not read a response.
+    pub(crate) stalled_connections: Counter,
     health_verdicts: Family<VerdictLabels, Counter>,
     gauges: Gauges,
 }
@@ -96,6 +98,8 @@ struct Gauges {
     watchers: Gauge,
     feeds: Gauge,
     nodes_connected: Gauge,
+    requests: Gauge,
+    unsent_bytes: Gauge,
     leader: Gauge,
 }
 
@@ -112,6 +116,10 @@ pub(crate) struct Reading {
     pub(crate) watchers: usize,
     pub(crate) feeds: usize,
     pub(crate) nodes_connected: usize,
+    /// Number of requests whose responses the clients have not completely received.
+    pub(crate) requests: usize,
+    /// Number of response bytes that are created and not sent yet.
+    pub(crate) unsent_bytes: u64,
     /// True if this server is the leader.
     pub(crate) is_leader: bool,
 }
@@ -178,6 +186,7 @@ impl Metrics {
             reports: Counter::default(),
             watch_events: Counter::default(),
             watch_overruns: Counter::default(),
+            stalled_connections: Counter::default(),
             health_verdicts: Family::default(),
             gauges: Gauges::default(),
         };
@@ -241,6 +250,11 @@ impl Metrics {
             ("reports", "Reports received from agents", &self.reports),
             ("watch_events", "Events sent to watchers", &self.watch_events),
             ("watch_overruns", "Watches ended because they fell too far behind", &self.watch_overruns),
+            (
+                "stalled_connections",
+                "Connections closed because the client did not read a response",
+                &self.stalled_connections,
+            ),
         ] {
             to.register(name, help, counter.clone());
         }
@@ -259,6 +273,16 @@ impl Metrics {
             ("watchers", "Open watches", &gauges.watchers),
             ("feeds", "Open feeds to agents", &gauges.feeds),
             ("nodes_connected", "Nodes whose agent reports", &gauges.nodes_connected),
+            (
+                "requests_in_progress",
+                "Requests whose responses the clients have not completely received, without streams",
+                &gauges.requests,
+            ),
+            (
+                "response_unsent_bytes",
+                "Response bytes that are created and not sent yet, without streams",
+                &gauges.unsent_bytes,
+            ),
             ("leader", "1 if this control server is the leader", &gauges.leader),
         ] {
             to.register(name, help, gauge.clone());
@@ -312,6 +336,8 @@ impl Metrics {
             watchers,
             feeds,
             nodes_connected,
+            requests,
+            unsent_bytes,
             is_leader,
         } = reading;
         let gauges = &self.gauges;
@@ -323,10 +349,12 @@ impl Metrics {
             (&gauges.watchers, watchers),
             (&gauges.feeds, feeds),
             (&gauges.nodes_connected, nodes_connected),
+            (&gauges.requests, requests),
             (&gauges.leader, usize::from(is_leader)),
         ] {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         }
+        gauges.unsent_bytes.set(i64::try_from(unsent_bytes).unwrap_or(i64::MAX));
         // Health states have metrics of their own.
         let EndpointCounts { total, ready, draining, maintenance, unhealthy: _, unknown: _ } = endpoints;
         for (state, count) in

@@ -54,7 +54,7 @@ const PATH_BYTES_MAX: usize = 2048;
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AuditEntry {
     /// Sequence number of the entry, which increases with every audited request.
-    number: u64,
+    pub(crate) number: u64,
     /// Time of the response (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
     at: Timestamp,

@@ -7,29 +7,34 @@ use tokio::{
 
 use crate::site::{PATIENCE, Site, refused};
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const HEADERS: u8 = 1;
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
+pub(crate) const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
 /// HTTP/2 error code for a client that causes excessive load (RFC 9113, 7).
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
 }
 
-/// Encodes the headers of `GET /healthz` in HPACK (RFC 7541): three entries of the static table, and path and
-/// authority as literals.
+/// Encodes the headers of `GET /healthz` in HPACK.
 fn request() -> Vec<u8> {
+    get("/healthz")
+}
+
+/// Encodes the headers of a GET request in HPACK (RFC 7541): two entries of the static table, and path and
+/// authority as literals.
+pub(crate) fn get(path: &str) -> Vec<u8> {
     let literal =
         |name: u8, text: &str| [&[0x40 | name, u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
-    [&[0x82, 0x86][..], &literal(4, "/healthz"), &literal(1, "localhost")].concat()
+    [&[0x82, 0x86][..], &literal(4, path), &literal(1, "localhost")].concat()
 }
 
 /// Reads HTTP/2 frames until the connection ends. Returns type, stream id and body of each.
@@ -70,7 +75,8 @@ async fn open(site: &Site) -> TcpStream {
 /// clients are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rapid_resets_end_the_connection_and_others_are_served() {
-    const PAIRS: u32 = 50_000;
+    // More bytes than the buffers of both sockets.
+    const PAIRS: u32 = 1_000_000;
     let site = Site::start().await;
     let (mut reader, mut writer) = open(&site).await.into_split();
     let writing = tokio::spawn(async move {

@@ -14,6 +14,7 @@ mod addresses;
 mod bodies;
 mod connections;
 mod http2;
+mod readers;
 mod requests;
 mod site;
 #[path = "../it/support/mod.rs"]

@@ -37,6 +37,7 @@ mod race;
 mod replicas;
 mod series;
 mod session;
+mod socket;
 mod store_failure;
 mod support;
 mod tls;

@@ -99,8 +99,7 @@ async fn start_on(tls: TlsOptions, store: Arc<dyn Store>, source: Arc<Shifted>) 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
-    let router = api::service(Arc::clone(&running.app));
-    tokio::spawn(serve(listener, router, Some(tls), stop.clone()));
+    tokio::spawn(serve(listener, Arc::clone(&running.app), Some(tls), stop.clone()));
     let record: Value = serde_json::from_slice(&store.vault().await.unwrap()["ca/current"].body).unwrap();
     let pem = record["certificate"].as_str().unwrap();
     let roots = vec![CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()];

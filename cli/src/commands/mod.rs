@@ -29,7 +29,10 @@ mod what_if;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::CommandFactory;
-use model::primitives::quantity::Timestamp;
+use model::primitives::{
+    quantity::Timestamp,
+    text::{escape_json, is_display_control},
+};
 use serde_json::Value;
 
 use crate::{
@@ -113,14 +116,40 @@ fn now() -> Timestamp {
     Timestamp::from_unix_seconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }
 
-/// Formats a whole response as JSON or YAML.
+/// Formats a whole response as JSON or YAML. Characters that control the display are escaped. In YAML this is
+/// possible in quoted text only, so a response with such characters is formatted as JSON, which is YAML as
+/// well.
 fn document(value: &Value, form: Document) -> String {
-    match form {
-        // Values parsed from JSON always serialize.
-        Document::Json => format!("{value:#}\n"),
-        Document::Yaml => {
-            let yaml = serde_saphyr::to_string(value).unwrap_or_else(|_| format!("{value:#}"));
-            if yaml.ends_with('\n') { yaml } else { yaml + "\n" }
+    // Values parsed from JSON always serialize.
+    let json = || escape_json(&format!("{value:#}"));
+    let mut text = match form {
+        Document::Json => json(),
+        Document::Yaml => match serde_saphyr::to_string(value) {
+            Ok(yaml) if !yaml.chars().any(|c| c != '\n' && is_display_control(c)) => yaml,
+            Ok(_) | Err(_) => json(),
+        },
+    };
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn documents_have_no_characters_that_control_a_terminal() {
+        let value = json!({ "note": "a\u{9b}31m\u{202e}b\u{1b}[0m\u{7f}", "lines": "a\nb" });
+        for form in [Document::Json, Document::Yaml] {
+            let text = document(&value, form);
+            assert!(!text.chars().any(|c| c != '\n' && is_display_control(c)), "{text:?}");
+            assert_eq!(serde_saphyr::from_str::<Value>(&text).unwrap(), value, "{form:?}");
         }
+        let plain = document(&json!({ "lines": "a\nb" }), Document::Yaml);
+        assert!(!plain.starts_with('{'), "{plain}");
     }
 }

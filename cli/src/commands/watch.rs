@@ -16,7 +16,7 @@ use std::time::Duration;
 use client::Error;
 use model::{
     kinds::{resource::Kind, selector::LabelSelector},
-    primitives::name::Namespace,
+    primitives::{name::Namespace, text::escape_json},
 };
 use serde_json::Value;
 
@@ -60,7 +60,7 @@ pub(crate) async fn run(
     follow
         .run(client, terminal, |event, terminal| match arguments.output {
             EventOutput::Json if WatchEvent::of(event).event_type == "HEARTBEAT" => Ok(()),
-            EventOutput::Json => terminal.print(&format!("{event}\n")),
+            EventOutput::Json => terminal.print(&format!("{}\n", escape_json(&event.to_string()))),
             EventOutput::Lines => match render::event(event, terminal.style) {
                 Some(line) => terminal.print(&format!("{line}\n")),
                 None => {

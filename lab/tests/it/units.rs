@@ -63,8 +63,12 @@ fn the_units_ask_for_what_the_programs_do() {
     assert!(sync.lines().any(|line| line == "CapabilityBoundingSet="));
     let dns = fs::read_to_string(unit("tidegate-dns.service")).unwrap();
     assert!(dns.lines().any(|line| line == "CapabilityBoundingSet=CAP_NET_BIND_SERVICE"));
+    assert!(api.lines().any(|line| line == "MemoryMax=50%"));
     for unit in [agent, api, sync, dns] {
-        for line in ["Type=notify", "NotifyAccess=main", "Restart=always", "ProtectSystem=strict"] {
+        // A core dump would contain keys and passwords.
+        let all =
+            ["Type=notify", "NotifyAccess=main", "Restart=always", "ProtectSystem=strict", "LimitCORE=0"];
+        for line in all {
             assert!(unit.lines().any(|found| found == line), "{line}");
         }
         assert!(unit.contains("\nWatchdogSec="));

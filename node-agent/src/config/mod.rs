@@ -16,6 +16,7 @@ use std::{
 };
 
 use announce::AnnounceConfig;
+use client::socket;
 use ipnet::IpNet;
 use model::{
     kinds::{
@@ -160,7 +161,7 @@ fn check_enrolment(
 /// Parses the URLs of the control servers, in order; each text may contain several URLs, separated by commas.
 fn check_apis(texts: &[String]) -> Result<Vec<Url>, ConfigError> {
     let wrong = |problem: String| setting_error!("api", "TIDEGATE_API", "{problem}");
-    let mut urls = Vec::new();
+    let mut urls: Vec<Url> = Vec::new();
     for text in texts.iter().flat_map(|text| text.split(',')) {
         let url = check_api(text.trim())?;
         if urls.contains(&url) {
@@ -170,6 +171,9 @@ fn check_apis(texts: &[String]) -> Result<Vec<Url>, ConfigError> {
     }
     if urls.len() > APIS_MAX {
         return Err(wrong(format!("must be at most {APIS_MAX} servers, not {}", urls.len())));
+    }
+    if urls.len() > 1 && urls.iter().any(|url| url.scheme() == socket::SCHEME) {
+        return Err(wrong("must be either servers or one socket".to_owned()));
     }
     if urls.is_empty() {
         urls.push(check_api(API_DEFAULT)?);
@@ -181,6 +185,9 @@ fn check_api(text: &str) -> Result<Url, ConfigError> {
     let wrong = |problem: &str| {
         setting_error!("api", "TIDEGATE_API", "{problem}, such as {API_DEFAULT}; not `{text}`")
     };
+    if let Some(url) = socket::parse(text) {
+        return url.map_err(|problem| wrong(&problem));
+    }
     let url = Url::parse(text).map_err(|_| wrong("must be a URL"))?;
     if !["http", "https"].contains(&url.scheme()) {
         return Err(wrong("must begin with https:// or http://"));

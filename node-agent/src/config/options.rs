@@ -129,6 +129,8 @@ pub enum OutputFormat {
 pub struct Options {
     /// URLs of the control servers, separated by commas [default: http://127.0.0.1:7440]
     ///
+    /// unix:PATH is the socket of a server on this machine.
+    ///
     /// The state comes from one of them, and from the next if that one fails; reports go to all.
     #[arg(long, global = true, env = "TIDEGATE_API", value_name = "URL,…", value_delimiter = ',')]
     pub api: Option<Vec<String>>,

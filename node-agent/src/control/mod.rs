@@ -12,8 +12,9 @@
 pub mod board;
 pub mod choice;
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc, time::Duration};
 
+use ::client::socket;
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use reqwest::{Client, Url};
@@ -24,7 +25,7 @@ use tokio::sync::watch;
 use self::board::Board;
 
 /// Timeout for connecting to the control server.
-const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Index of a control server in [`Control::urls`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +35,7 @@ pub struct ServerId(usize);
 /// the agent share this object.
 #[derive(Debug)]
 pub struct Control {
-    /// Base URLs of the servers, at least one.
+    /// URLs of the servers, at least one; or the URL of one socket ([`socket`]).
     pub urls: Vec<Url>,
     /// Client for all servers; replaced when the certificate of this node is renewed.
     pub client: ArcSwap<Client>,
@@ -86,7 +87,7 @@ impl Control {
     /// Returns the URL of a path at a server. The path must begin with `/`.
     #[must_use]
     pub fn url(&self, server: ServerId, path: &str) -> Url {
-        let mut url = self.base(server).clone();
+        let mut url = socket::request_base(self.base(server));
         url.set_path(path);
         url
     }
@@ -109,4 +110,45 @@ pub fn client(roots: RootCertStore) -> anyhow::Result<Client> {
 pub fn client_with(tls: ClientConfig) -> anyhow::Result<Client> {
     let builder = ::client::http::builder(tls).connect_timeout(CONNECT_TIMEOUT);
     builder.build().context("cannot create the HTTP client")
+}
+
+/// Creates a client that connects to a Unix socket for any host in the URL.
+///
+/// # Errors
+/// Returns an error if the client cannot be created.
+pub fn socket_client(path: &Path) -> anyhow::Result<Client> {
+    let tls = ::client::http::no_tls().context("TLS 1.3 is not available")?;
+    let builder = ::client::http::builder(tls).connect_timeout(CONNECT_TIMEOUT).unix_socket(path.to_owned());
+    builder.build().context("cannot create the HTTP client")
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::UnixListener,
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn requests_to_a_unix_url_use_its_socket() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("api.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let serving = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = [0; 1024];
+            let length = stream.read(&mut head).await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nwell").await.unwrap();
+            String::from_utf8_lossy(&head[..length]).into_owned()
+        });
+        let url = socket::parse(&format!("unix:{}", path.display())).unwrap().unwrap();
+        let control = Control::new(vec![url], socket_client(&path).unwrap());
+        let server = control.servers().next().unwrap();
+        let response = control.client().get(control.url(server, "/healthz")).send().await.unwrap();
+        assert_eq!(response.text().await.unwrap(), "well");
+        let head = serving.await.unwrap();
+        assert!(head.starts_with("GET /healthz HTTP/1.1\r\n"), "{head}");
+    }
 }

@@ -25,7 +25,7 @@ use crate::{
         watch::resume_expired,
     },
     security::{Access, Caller, Verb, access::forbidden},
-    state::paging::LIMIT_MAX,
+    state::paging::{LIMIT_MAX, PageRoom},
 };
 
 /// Path parameters of the Kubernetes API.
@@ -82,7 +82,8 @@ pub(super) async fn collection(
     if options.continue_token.is_none() {
         reach(&app, options.since).await?;
     }
-    list(&app, &caller, &chosen, form, &options)
+    let (of, access) = (Arc::clone(&app), Arc::clone(caller.access()));
+    app.render(&caller, move || list(&of, &access, &chosen, form, &options)).await
 }
 
 /// Returns the object that the path names, or a problem with code `NotFound`.
@@ -153,7 +154,7 @@ async fn reach(app: &Shared, since: Since) -> Result<(), Problem> {
 
 fn list(
     app: &Shared,
-    caller: &Caller,
+    access: &Access,
     chosen: &ListSelection,
     form: ListFormat,
     options: &Options,
@@ -180,7 +181,7 @@ fn list(
         status: &|object| renderer.node(object),
     };
     let ResourcePage { items, more_after } =
-        page(&side, caller.access(), chosen, options.limit, resume.after.as_deref())?;
+        page(&side, access, chosen, options.limit, resume.after.as_deref())?;
     let mut metadata = json!({ "resourceVersion": published.position() });
     if let Some(key) = more_after {
         metadata["continue"] = json!(app.pages.token(published, key, &identity, now));
@@ -217,7 +218,8 @@ fn page(
         Some(None) => return Err(Problem::bad_request("`continue` has no valid key")),
         Some(parsed) => parsed,
     };
-    let most = limit.unwrap_or(usize::try_from(LIMIT_MAX).unwrap_or(usize::MAX));
+    let items_max = limit.unwrap_or(usize::try_from(LIMIT_MAX).unwrap_or(usize::MAX));
+    let mut room = PageRoom::of(items_max);
     let mut items = Vec::new();
     let mut last: Option<String> = None;
     let mut is_more = false;
@@ -230,7 +232,9 @@ fn page(
             if was_shown {
                 continue;
             }
-            if items.len() == most {
+            // A client that does not ask for pages cannot continue.
+            let is_full = if limit.is_some() { !room.add(&object) } else { items.len() == items_max };
+            if is_full {
                 is_more = true;
                 return ControlFlow::Break(());
             }

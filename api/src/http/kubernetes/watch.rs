@@ -46,8 +46,6 @@ use crate::{
 /// Maximum number of entities ([`Unit`]) rendered in one batch. The state is released before the batch is sent, so
 /// that a slow client does not keep old states in memory.
 const BATCH_UNITS: usize = 256;
-/// `Retry-After` if too many watches are open, in seconds.
-const RETRY_SECS: u32 = 10;
 /// Default and maximum duration of a watch in seconds: one day. Clients reconnect afterwards.
 const LIFE_SECONDS_MAX: u32 = 86_400;
 /// Annotation of the bookmark that follows the initial objects.
@@ -102,9 +100,7 @@ pub(super) async fn begin(
             return Err(Problem::bad_request(detail));
         }
     };
-    let permit = Arc::clone(&app.watches).try_acquire_owned().map_err(|_| {
-        Problem::new(Code::TooManyRequests, "too many watches are open").retry_after(RETRY_SECS)
-    })?;
+    let permit = app.open_watch(caller)?;
     let (pieces, body) = stream::pieces();
     let watch = ResourceWatch {
         stop: app.stop_streams.child_token(),

@@ -159,7 +159,7 @@ async fn list(
             && node.as_ref().is_none_or(|node| owner == Some(node))
     };
     let path = CollectionPath { namespace: None };
-    resource::list_matching(app, &caller, Kind::Address, (path, list_query), headers, (&filter, matches))
+    resource::list_matching(app, caller, Kind::Address, (path, list_query), headers, (filter, matches)).await
 }
 
 async fn read(

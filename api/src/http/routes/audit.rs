@@ -16,7 +16,7 @@ use crate::{
         schema,
     },
     security::{Permission, Subject, Verb},
-    state::paging::Moment,
+    state::paging::{Moment, shortened},
 };
 
 /// Registers the route of the audit log.
@@ -45,5 +45,5 @@ async fn list(State(app): State<Shared>, ApiQuery(query): ApiQuery<PageQuery>, h
     let moment = Moment::new("AuditList", "");
     let after: Option<u64> = moment.resume(query.continue_token.as_deref())?;
     let part = app.audit.list(&*app.store, after, limit).await.map_err(unavailable)?;
-    Ok(render(form, &moment.envelope(&part)))
+    Ok(render(form, &moment.envelope(&shortened(part, |entry| entry.number))))
 }

@@ -34,7 +34,10 @@ use crate::{
         schema,
     },
     security::{Permission, Subject, Verb},
-    state::{object_view::View, paging::Moment},
+    state::{
+        object_view::View,
+        paging::{Moment, shortened},
+    },
 };
 
 /// Query of the session listing.
@@ -179,7 +182,12 @@ async fn sessions(
         after.as_ref(),
         rows,
     );
-    Ok(render(form, &moment.envelope(&part)))
+    Ok(render(
+        form,
+        &moment.envelope(&shortened(part, |item| {
+            (item.node.clone(), item.session.peer.clone(), item.session.address)
+        })),
+    ))
 }
 
 async fn routes(
@@ -198,7 +206,7 @@ async fn routes(
     let view = reads.view();
     let is_reporting = is_reporting(&view);
     let part = bgp_listing::routes(&reads.observations.bgp(), &filter, is_reporting, after.as_ref(), rows);
-    Ok(render(form, &moment.envelope(&part)))
+    Ok(render(form, &moment.envelope(&shortened(part, |item| (item.node.clone(), item.prefix)))))
 }
 
 async fn events(
@@ -212,7 +220,7 @@ async fn events(
     let moment = Moment::new("BgpEventList", &format!("{node:?} {peer:?}"));
     let after: Option<u64> = moment.resume(continue_token.as_deref())?;
     let part = bgp_listing::events(&reads.observations.bgp(), &EventFilter { node, peer }, after, rows);
-    Ok(render(form, &moment.envelope(&part)))
+    Ok(render(form, &moment.envelope(&shortened(part, |event| event.id))))
 }
 
 /// Returns a predicate that is true for nodes whose agent has reported recently. Must be called before the

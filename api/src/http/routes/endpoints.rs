@@ -1,6 +1,8 @@
 //! Routes that return the endpoints of Services as computed for the agents: from Workloads and EndpointSets,
 //! after health checks and maintenance.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use http::HeaderMap;
 use model::{
@@ -23,8 +25,8 @@ use crate::{
         params::{ApiPath, ApiQuery, CollectionPath, NoQuery, PageQuery},
         schema::EndpointsList,
     },
-    security::{Caller, Verb, each, on},
-    state::paging::Page,
+    security::{Access, Caller, Verb, each, on},
+    state::paging::{Page, take_page},
 };
 
 #[derive(Debug, Clone, Deserialize)]
@@ -52,7 +54,7 @@ pub(super) fn add(router: Routes) -> Routes {
         |State(app): State<Shared>,
          caller: Caller,
          ApiQuery(query): ApiQuery<PageQuery>,
-         headers: HeaderMap| async move { list(app, &caller, None, query, headers) },
+         headers: HeaderMap| async move { list(app, caller, None, query, headers).await },
     );
     let namespaced = Route::at("/v1/namespaces/{namespace}/endpoints").on(
         HttpMethod::Get,
@@ -62,7 +64,7 @@ pub(super) fn add(router: Routes) -> Routes {
          caller: Caller,
          ApiPath(path): ApiPath<CollectionPath>,
          ApiQuery(query): ApiQuery<PageQuery>,
-         headers: HeaderMap| async move { list(app, &caller, path.namespace, query, headers) },
+         headers: HeaderMap| async move { list(app, caller, path.namespace, query, headers).await },
     );
     let one_doc = Doc::new("readEndpoints", "Service", "Read computed endpoints of one Service")
         .describe(
@@ -87,14 +89,25 @@ pub(super) fn add(router: Routes) -> Routes {
     router.routes(everywhere.done()).routes(namespaced.done()).routes(one.done())
 }
 
-fn list(
+async fn list(
     app: Shared,
-    caller: &Caller,
+    caller: Caller,
     namespace: Option<Namespace>,
     query: PageQuery,
     headers: HeaderMap,
 ) -> Answer {
-    let form = form(&headers)?;
+    let (of, access) = (Arc::clone(&app), Arc::clone(caller.access()));
+    app.render(&caller, move || render_page(&of, &access, namespace, query, &headers)).await
+}
+
+fn render_page(
+    app: &Shared,
+    access: &Access,
+    namespace: Option<Namespace>,
+    query: PageQuery,
+    headers: &HeaderMap,
+) -> Answer {
+    let form = form(headers)?;
     let limit = query.limit()?;
     let now = app.source.now();
     let identity = ("endpoints", &namespace);
@@ -103,18 +116,18 @@ fn list(
         ServiceKey::try_from(text).map_err(|_| Problem::bad_request("`continue` has no valid key"))
     });
     let after = after.transpose()?;
-    let access = caller.access();
     let wanted = |key: &ServiceKey| {
         namespace.as_ref().is_none_or(|namespace| key.namespace == *namespace)
             && access.may_object(Verb::List, Kind::Service, Some(&key.namespace))
     };
-    let mut rest = resume.published.compiled.after(after.as_ref()).filter(|(key, _)| wanted(key));
-    let chosen: Vec<_> = rest.by_ref().take(limit).collect();
-    let beyond = rest.next().is_some();
+    let rest = resume.published.compiled.after(after.as_ref()).filter(|(key, _)| wanted(key));
+    let mut rest = rest.peekable();
+    let (items, last) = take_page(&mut rest, limit, |(_, entry)| json!(entry.form));
+    let beyond = rest.peek().is_some();
     let page = Page {
-        more_after: chosen.last().filter(|_| beyond).map(|(key, _)| key.to_string()),
-        remaining: beyond.then(|| rest.count() + 1),
-        items: chosen.into_iter().map(|(_, entry)| json!(entry.form)).collect(),
+        items,
+        more_after: last.filter(|_| beyond).map(|(key, _)| key.to_string()),
+        remaining: beyond.then(|| rest.count()),
     };
     let envelope = app.pages.envelope("EndpointsList", &resume.published, page, &identity, now);
     Ok(render(form, &envelope))

@@ -1,7 +1,7 @@
 //! `/v1/history`: accepted writes with author and changes, and the time until each node had a write in its
 //! kernel (convergence).
 
-use std::{cmp::Reverse, collections::BTreeMap, time::Instant};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc, time::Instant};
 
 use ::base::chain;
 use axum::extract::State;
@@ -38,7 +38,7 @@ use crate::{
         schema,
     },
     security::{Access, Caller, Permission, Subject, Verb, access::forbidden},
-    state::paging::Moment,
+    state::paging::{Moment, PageRoom},
 };
 use model::bgp::listing::ListPage;
 
@@ -159,12 +159,24 @@ async fn list(
     let before: Option<Revision> = moment.resume(continue_token.as_deref())?;
     let filter = ObjectFilter { kind, namespace, name };
     let (mut heads, floor) = visible_page(&app, caller.access(), before, filter, rows).await?;
-    let more_after = (heads.len() > rows).then(|| heads[rows - 1].revision);
+    let mut more_after = (heads.len() > rows).then(|| heads[rows - 1].revision);
     heads.truncate(rows);
-    let items: Vec<_> = heads.iter().map(head).collect();
-    let mut envelope = moment.envelope(&ListPage { items, more_after });
-    envelope["metadata"]["floor"] = json!(floor);
-    Ok(render(form, &envelope))
+    let rendered = move || {
+        let (mut items, mut room, mut last) = (Vec::new(), PageRoom::of(rows), None);
+        for entry in &heads {
+            let item = head(entry);
+            if !room.add(&item) {
+                more_after = last;
+                break;
+            }
+            items.push(item);
+            last = Some(entry.revision);
+        }
+        let mut envelope = moment.envelope(&ListPage { items, more_after });
+        envelope["metadata"]["floor"] = json!(floor);
+        Ok(render(form, &envelope))
+    };
+    app.render(&caller, rendered).await
 }
 
 /// Returns the history entries before a revision that match a filter and that the caller may see, newest first,
@@ -208,9 +220,12 @@ async fn read(
     if entry.objects.is_empty() && !is_empty {
         return Err(forbidden(format!("{access} may not get any object of revision {revision}")));
     }
-    let mut json = head(&entry.head());
-    json["objects"] = entry.objects.iter().map(revised).collect();
-    Ok(render(form, &json))
+    let rendered = move || {
+        let mut json = head(&entry.head());
+        json["objects"] = entry.objects.iter().map(revised).collect();
+        Ok(render(form, &json))
+    };
+    app.render(&caller, rendered).await
 }
 
 async fn rules(

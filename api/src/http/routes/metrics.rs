@@ -40,6 +40,7 @@ async fn metrics(State(app): State<Shared>) -> Response {
     let view = app.view();
     let published = view.published();
     let position = published.position();
+    let in_progress = app.responses.reading();
     let reading = Reading {
         revision: position.revision.0,
         epoch: position.epoch.0,
@@ -50,6 +51,8 @@ async fn metrics(State(app): State<Shared>) -> Response {
         watchers: WATCHES_MAX - app.watches.available_permits(),
         feeds: FEEDS_MAX - app.feeds.available_permits(),
         nodes_connected: view.table().connected(),
+        requests: in_progress.requests,
+        unsent_bytes: in_progress.bytes,
         is_leader: app.leadership.holds(),
     };
     let mut moment = traffic::registry(&app.observations.traffic());

@@ -29,7 +29,7 @@ use crate::{
     tasks::overview::stream::{OverviewWatch, seen},
 };
 
-/// `Retry-After` if too many watches are open, in seconds.
+/// `Retry-After` during shutdown, in seconds.
 const RETRY_SECS: u32 = 10;
 
 /// Registers the routes of the overview.
@@ -114,9 +114,7 @@ async fn watch(
 ) -> Answer {
     let form = stream_form(&headers)?;
     let gzip = accepts_gzip(&headers);
-    let permit = Arc::clone(&app.watches).try_acquire_owned().map_err(|_| {
-        Problem::new(Code::TooManyRequests, "too many watches are open").retry_after(RETRY_SECS)
-    })?;
+    let permit = app.open_watch(&caller)?;
     let (pieces, body) = stream::pieces();
     let stop = app.stop_streams.child_token();
     let watch = OverviewWatch { app, access: Arc::clone(caller.access()), form, gzip, request_id, stop };

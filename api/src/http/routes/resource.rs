@@ -32,10 +32,10 @@ use crate::{
         patch::{self, not_found},
         schema,
     },
-    security::{Caller, Verb, each, on},
+    security::{Access, Caller, Verb, each, on},
     state::{
         idempotency::{self, KeyedRequest},
-        paging::Page,
+        paging::{Page, take_page},
     },
 };
 
@@ -80,7 +80,7 @@ fn add_records<O: utoipa::ToSchema, L: utoipa::ToSchema>(router: Routes, kind: K
               caller: Caller,
               ApiPath(path),
               ApiQuery(query),
-              headers: HeaderMap| async move { list(app, &caller, kind, path, query, headers) },
+              headers: HeaderMap| async move { list(app, caller, kind, path, query, headers).await },
     );
     let one = Route::at(format!("{path}/{{name}}")).on(
         HttpMethod::Get,
@@ -103,7 +103,9 @@ fn collection<O: utoipa::ToSchema, L: utoipa::ToSchema>(path: &str, kind: Kind) 
                   caller: Caller,
                   ApiPath(path),
                   ApiQuery(query),
-                  headers: HeaderMap| async move { list(app, &caller, kind, path, query, headers) },
+                  headers: HeaderMap| async move {
+                list(app, caller, kind, path, query, headers).await
+            },
         )
         .on(
             HttpMethod::Post,
@@ -172,7 +174,7 @@ fn everywhere<L: utoipa::ToSchema>(kind: Kind) -> Route {
         each(Verb::List, kind),
         doc,
         move |State(app): State<Shared>, caller: Caller, ApiQuery(query), headers: HeaderMap| async move {
-            list(app, &caller, kind, CollectionPath { namespace: None }, query, headers)
+            list(app, caller, kind, CollectionPath { namespace: None }, query, headers).await
         },
     )
 }
@@ -302,28 +304,40 @@ fn delete_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
         .problems(refusals)
 }
 
-fn list(
+async fn list(
     app: Shared,
-    caller: &Caller,
+    caller: Caller,
     kind: Kind,
     path: CollectionPath,
     query: ListQuery,
     headers: HeaderMap,
 ) -> Answer {
-    list_matching(app, caller, kind, (path, query), headers, ("", |_| true))
+    list_matching(app, caller, kind, (path, query), headers, (String::new(), |_| true)).await
 }
 
 /// Lists the objects that match the query and an additional filter. The filter consists of a function and a
 /// text; page tokens contain the text, so that a token is valid only with the same filter.
-pub(super) fn list_matching(
+pub(super) async fn list_matching(
     app: Shared,
-    caller: &Caller,
+    caller: Caller,
+    kind: Kind,
+    query: (CollectionPath, ListQuery),
+    headers: HeaderMap,
+    (filter, matches): (String, impl Fn(&Object) -> bool + Send + 'static),
+) -> Answer {
+    let (of, access) = (Arc::clone(&app), Arc::clone(caller.access()));
+    app.render(&caller, move || render_page(&of, &access, kind, query, &headers, (&filter, matches))).await
+}
+
+fn render_page(
+    app: &Shared,
+    access: &Access,
     kind: Kind,
     (path, query): (CollectionPath, ListQuery),
-    headers: HeaderMap,
+    headers: &HeaderMap,
     (filter, matches): (&str, impl Fn(&Object) -> bool),
 ) -> Answer {
-    let form = form(&headers)?;
+    let form = form(headers)?;
     let (limit, selector) = (query.limit()?, query.selector()?);
     let now = app.source.now();
     let identity = (kind, &path.namespace, format!("{selector}{filter}"));
@@ -335,16 +349,16 @@ pub(super) fn list_matching(
     let view = app.view_of(Arc::clone(&resume.published));
     let renderer = view.renderer();
     let listed = resume.published.snapshot.list(kind, path.namespace.as_ref(), after.as_ref());
-    let access = caller.access();
     let is_seen = |object: &Object| access.may_object(Verb::List, kind, object.metadata.namespace.as_ref());
     let mut rest = listed
-        .filter(|object| is_seen(object) && selector.matches(&object.metadata.labels) && matches(object));
-    let chosen: Vec<_> = rest.by_ref().take(limit).collect();
-    let beyond = rest.next().is_some();
+        .filter(|object| is_seen(object) && selector.matches(&object.metadata.labels) && matches(object))
+        .peekable();
+    let (items, last) = take_page(&mut rest, limit, |object| renderer.object(object));
+    let beyond = rest.peek().is_some();
     let page = Page {
-        more_after: chosen.last().filter(|_| beyond).map(|object| object.key().to_store_key()),
-        remaining: (beyond && selector.is_empty() && filter.is_empty()).then(|| rest.count() + 1),
-        items: chosen.into_iter().map(|object| renderer.object(object)).collect(),
+        items,
+        more_after: last.filter(|_| beyond).map(|object| object.key().to_store_key()),
+        remaining: (beyond && selector.is_empty() && filter.is_empty()).then(|| rest.count()),
     };
     let envelope = app.pages.envelope(&format!("{kind}List"), &resume.published, page, &identity, now);
     Ok(render(form, &envelope))

@@ -9,6 +9,7 @@ use model::{
     cluster::history::MESSAGE_LENGTH_MAX,
     primitives::{
         quantity::Revision,
+        text::is_display_control,
         violation::{Violation, ViolationCode},
     },
     wire::plan::Plan,
@@ -175,7 +176,7 @@ async fn roll_back(
 fn read(value: &Value) -> Result<RollbackBody, Problem> {
     let body: RollbackBody = body::typed(value)?;
     let is_fit = |message: &String| {
-        message.chars().count() <= MESSAGE_LENGTH_MAX && !message.chars().any(char::is_control)
+        message.chars().count() <= MESSAGE_LENGTH_MAX && !message.chars().any(is_display_control)
     };
     if body.message.as_ref().is_some_and(|message| !is_fit(message)) {
         let message = format!("must be at most {MESSAGE_LENGTH_MAX} characters on one line");

@@ -29,8 +29,6 @@ use crate::{
 
 /// Request header by which a browser's `EventSource` resumes: the id of the last event it received.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// `Retry-After` if too many watches are open, in seconds.
-const RETRY_SECS: u32 = 10;
 
 #[derive(Debug, Clone, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -99,9 +97,7 @@ async fn watch(
     if let Some(position) = resume {
         check_resume(&app, position).await?;
     }
-    let permit = Arc::clone(&app.watches).try_acquire_owned().map_err(|_| {
-        Problem::new(Code::TooManyRequests, "too many watches are open").retry_after(RETRY_SECS)
-    })?;
+    let permit = app.open_watch(&caller)?;
     let (pieces, body) = stream::pieces();
     let stop = app.stop_streams.child_token();
     let watch = ObjectWatch { app, filter, resume: resume.map(|at| at.revision), form, request_id, stop };

@@ -2,9 +2,11 @@
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv6Addr},
+    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
+
+use crate::security::account::network_of;
 
 /// Maximum number of connections from one client address: a quarter of all, and enough for the agents of a few
 /// hundred nodes behind one NAT address.
@@ -24,7 +26,7 @@ pub(super) struct ConnectionSlot {
 impl Neighbours {
     /// Counts a new connection of a client address, or returns `None` if the address has reached its limit.
     pub(super) fn enter(&self, address: IpAddr) -> Option<ConnectionSlot> {
-        let address = subject(address);
+        let address = network_of(address);
         let mut counts = self.lock();
         let count = counts.entry(address).or_default();
         if *count >= CONNECTIONS_PER_ADDRESS_MAX {
@@ -50,15 +52,6 @@ impl Drop for ConnectionSlot {
                 counts.remove(&self.address);
             }
         }
-    }
-}
-
-/// Returns the address under which a client's connections are counted: the address itself for IPv4, and its /64
-/// network for IPv6, which is usually allocated to one host.
-fn subject(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => IpAddr::V4(address),
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
     }
 }
 

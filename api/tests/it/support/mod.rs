@@ -15,7 +15,7 @@ use std::sync::{
 use api::{
     base::{
         clock_and_random::Source,
-        config::{Hosts, NodeLostAfter, Settings},
+        config::{Hosts, NodeLostAfter, ResponseLimits, Settings},
     },
     context::server_state::ServerState,
     server::start::Running,
@@ -107,6 +107,7 @@ pub(crate) fn settings(node_ports: std::ops::RangeInclusive<u16>) -> Settings {
         is_auth_required: false,
         page: Default::default(),
         has_kubernetes_view: false,
+        responses: ResponseLimits::default(),
     }
 }
 
