@@ -197,7 +197,8 @@ fn service_limits(snapshot: &Snapshot, pools: &BTreeSet<Name>, spec: &ServiceSpe
 }
 
 /// Returns the reason why the agent of `node` may not perform an operation, or `None` if it may. An agent may
-/// only create the Node object of its own machine, with addresses, zone, workload CIDRs and labels.
+/// only create the Node object of its own machine, with addresses, zone, workload CIDRs and labels. Admission
+/// limits the values of these.
 fn refused_to_agent(node: &Name, operation: &Operation) -> Option<String> {
     let Operation::Create(object) = operation else {
         return Some(format!(

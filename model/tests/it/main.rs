@@ -24,6 +24,7 @@ mod pool_properties;
 mod pools;
 mod program;
 mod properties;
+mod registration;
 mod rollback;
 mod sources;
 mod status;

@@ -104,8 +104,8 @@ pub(super) fn add(router: Routes) -> Routes {
     let asks = |verb| Permission::On(verb, Subject::Certificate);
     let enrol = Doc::new("enrol", "Agent", "Join a node with a join token")
         .describe(
-            "Signs the key of the machine and consumes the join token. A name that already has a \
-             certificate requires a join token created for that name.",
+            "Signs the key of the machine and consumes the join token. The name of an existing Node, and a \
+             name that had a certificate before, require a join token created for that name.",
         )
         .body::<EnrolRequest>(&OBJECT_TYPES, "Join token, node name and key.")
         .answer::<Enrolled>(200, "Returned with the certificate and the CA certificates.", &OBJECT_TYPES, &[])
@@ -181,7 +181,8 @@ async fn join(
     let (_, value) = body::read_one(&headers, body).await?;
     let EnrolRequest { token, node, csr } = body::typed(&value)?;
     caller.record_object(format!("Node {node}"));
-    let signed = enrol::enrol(issuer, &token, &node, &csr).await?;
+    let has_node = state.has_node(&node);
+    let signed = enrol::enrol(issuer, &token, (&node, has_node), &csr).await?;
     Ok(render(form, &enrolled(&issuer, signed)))
 }
 
@@ -216,7 +217,7 @@ async fn agents(State(state): State<EnrollmentState>, headers: HeaderMap) -> Ans
     let known = state.vault.list::<AgentRecord>(certificates::PREFIX).into_iter();
     let items = known.map(|(node, _, record)| {
         let is_valid = record.is_held(now);
-        let AgentRecord { serial, issued, expires, revoked_through: _ } = record;
+        let AgentRecord { serial, issued, expires, revoked_through: _, labels: _ } = record;
         AgentCertificate { node, serial, issued, expires, is_valid }
     });
     Ok(render(form, &AgentList { items: items.collect() }))
