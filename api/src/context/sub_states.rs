@@ -89,6 +89,8 @@ pub(crate) struct CredentialState {
 pub(crate) struct EnrollmentState {
     /// Access to the newest committed state of the objects, for the existing Nodes.
     pub(crate) hub: Arc<Hub>,
+    /// Authenticator, which limits failed attempts.
+    pub(crate) authenticator: Arc<Authenticator>,
     /// Vault: the part of the store that holds certificate records and join tokens.
     pub(crate) vault: Arc<Vault>,
     /// Certificate authority and validity of agent certificates in seconds; `None` without TLS.
@@ -171,6 +173,7 @@ impl FromRef<Arc<ServerState>> for EnrollmentState {
         let authority = app.authority.as_ref().zip(tls);
         Self {
             hub: Arc::clone(&app.hub),
+            authenticator: Arc::clone(&app.authenticator),
             vault: Arc::clone(&app.vault),
             authority: authority.map(|(authority, tls)| (Arc::clone(authority), tls.agent_life_secs)),
             source: Arc::clone(&app.source),

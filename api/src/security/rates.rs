@@ -64,14 +64,19 @@ impl Attempts {
     }
 }
 
+/// Returns the address itself for IPv4, and the first address of its /64 network for IPv6: the addresses that one
+/// client can choose from.
+pub(crate) fn network_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+    }
+}
+
 /// Returns the bucket key of an address: the address itself for IPv4, its /64 network for IPv6. An unknown
 /// address, or a new one beyond [`ADDRESSES_MAX`] buckets, has the key `None` of the shared bucket.
 fn place(all: &BTreeMap<Option<IpAddr>, Bucket>, from: Option<IpAddr>) -> Option<IpAddr> {
-    let network = |address: Ipv6Addr| Ipv6Addr::from_bits(address.to_bits() >> 64 << 64);
-    let from = from.map(|address| match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(address) => network(address).into(),
-    });
+    let from = from.map(network_of);
     from.filter(|_| all.contains_key(&from) || all.len() < ADDRESSES_MAX)
 }
 

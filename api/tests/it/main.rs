@@ -24,6 +24,7 @@ mod http;
 mod kubectl;
 mod kubernetes_view;
 mod limits;
+mod lying_node;
 mod notify;
 mod openapi;
 mod overview;

@@ -107,7 +107,7 @@ pub(super) fn add(router: Routes) -> Routes {
             "Signs the key of the machine and consumes the join token. The name of an existing Node, and a \
              name that had a certificate before, require a join token created for that name.",
         )
-        .body::<EnrolRequest>(&OBJECT_TYPES, "Join token, node name and key.")
+        .body::<EnrolRequest>(&["application/json"], "Join token, node name and key.")
         .answer::<Enrolled>(200, "Returned with the certificate and the CA certificates.", &OBJECT_TYPES, &[])
         .problems(&[
             Code::NotAcceptable,
@@ -178,12 +178,27 @@ async fn join(
 ) -> Answer {
     let form = form(&headers)?;
     let issuer = issuer(&state)?;
-    let (_, value) = body::read_one(&headers, body).await?;
-    let EnrolRequest { token, node, csr } = body::typed(&value)?;
-    caller.record_object(format!("Node {node}"));
-    let has_node = state.has_node(&node);
-    let signed = enrol::enrol(issuer, &token, (&node, has_node), &csr).await?;
+    let (from, now) = (caller.origin().source, state.source.now());
+    state.authenticator.check_attempts(from, now)?;
+    let signed = sign(&state, issuer, &caller, (&headers, body)).await.inspect_err(|problem| {
+        // Refusals of a valid token, and failures of the server, are not failed attempts.
+        let is_proven = matches!(problem.code(), Code::Forbidden | Code::Conflict);
+        if !is_proven && problem.code().status().is_client_error() {
+            state.authenticator.record_failure(from, now);
+        }
+    })?;
     Ok(render(form, &enrolled(&issuer, signed)))
+}
+
+async fn sign(
+    state: &EnrollmentState,
+    issuer: CertificateIssuer<'_>,
+    caller: &Caller,
+    (headers, body): (&HeaderMap, Body),
+) -> Result<SignedCertificate, Problem> {
+    let EnrolRequest { token, node, csr } = body::typed(&body::read_credential(headers, body).await?)?;
+    caller.record_object(format!("Node {node}"));
+    enrol::enrol(issuer, &token, (&node, state.has_node(&node)), &csr).await
 }
 
 async fn renew_certificate(

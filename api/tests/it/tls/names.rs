@@ -113,3 +113,25 @@ async fn labels_come_from_the_join_token() {
     let (status, answer) = server.call(None, "POST", "/v1/jointokens", Some(bad)).await;
     assert_eq!((status, &answer["errors"][0]["pointer"]), (422, &json!("/labels/role")), "{answer}");
 }
+
+/// An enrollment without credentials costs little: its body is JSON of at most 16 KiB, and an address that failed
+/// too often is refused before its body is parsed.
+#[tokio::test]
+async fn an_enrollment_is_small_json_and_limited_before_it_is_parsed() {
+    let server = start(own()).await;
+    let token = server.token(json!({ "node": "n1" })).await;
+    let (_, csr) = request(|_| {});
+    let large = "x".repeat(17 * 1024);
+    let mut tries = 0;
+    loop {
+        let (status, answer) = server.enrol(&token, "n1", &large).await;
+        if status == 429 {
+            break;
+        }
+        assert_eq!((status, answer["code"].as_str()), (413, Some("PayloadTooLarge")), "{answer}");
+        tries += 1;
+        assert!(tries < 500, "the attempts of an address are limited");
+    }
+    server.source.0.fetch_add(1, Ordering::SeqCst);
+    assert_eq!(server.enrol(&token, "n1", &csr).await.0, 200, "one attempt per second");
+}
