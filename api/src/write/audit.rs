@@ -99,6 +99,8 @@ pub(crate) struct AuditEntry {
     repeated: u64,
 }
 
+// Serde determines the signature.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }

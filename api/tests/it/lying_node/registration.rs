@@ -7,8 +7,11 @@ use super::{
     world::{ADDRESS, SINCE, World, assert_same},
 };
 
-/// Part of a Node and, for each field of it, false values.
-fn rows() -> (Vec<(&'static str, Vec<Value>)>, Vec<(&'static str, Vec<Value>)>) {
+/// Field and false values of it.
+type Row = (&'static str, Vec<Value>);
+
+/// Returns the rows of the metadata and of the spec of a Node.
+fn rows() -> (Vec<Row>, Vec<Row>) {
     let metadata = vec![
         ("name", vec![json!("n1"), json!("n2"), json!("n9")]),
         ("namespace", vec![json!("default")]),

@@ -40,12 +40,12 @@ impl World {
         }
         let record =
             world.until(&format!("/v1/addresses/{ADDRESS}"), |record| order(record).len() == 2).await;
-        let owner = order(&record)[0].clone();
+        let owner = if order(&record)[0] == "n1" { "n1" } else { "n2" };
         let announced = json!({
             "role": "Owner", "epoch": record["spec"]["announcement"]["epoch"], "since": SINCE, "reason": "first in rank",
             "interfaces": ["eth0"],
         });
-        world.report(&owner, json!({ "announcements": { ADDRESS: announced } })).await;
+        world.report(owner, json!({ "announcements": { ADDRESS: announced } })).await;
         world.pass_tasks().await;
         world
     }
@@ -90,7 +90,8 @@ impl World {
         let number = self.canaries.get() + 1;
         self.canaries.set(number);
         let name = format!("canary-{number}");
-        let (service, address) = (format!("/v1/namespaces/default/services/{name}"), "198.51.100.119");
+        let service = format!("/v1/namespaces/default/services/{name}");
+        let address = format!("198.51.100.{}", 100 + number);
         let canary = json!([
             { "kind": "Service", "metadata": { "name": name }, "spec": {
                 "type": "LoadBalancer", "ports": [{ "port": 80 }], "healthCheck": { "type": "Tcp" },
@@ -196,11 +197,15 @@ fn without_liar(announcement: &mut Value) {
 }
 
 /// Returns an object without its revision, and without its status unless it is an honest Node; `None` for the Node
-/// of a liar.
+/// of a liar and for the address of a canary.
 fn object_of(object: &Value) -> Option<String> {
     let mut object = object.clone();
     let is_node = object["kind"] == "Node";
     if is_node && is_liar(&object["metadata"]["name"]) {
+        return None;
+    }
+    // Addresses of canaries are in quarantine.
+    if object["kind"] == "Address" && object["spec"]["address"] != ADDRESS {
         return None;
     }
     let fields = object.as_object_mut().unwrap();
@@ -254,7 +259,7 @@ fn objects() -> Value {
     };
     json!([
         node("n1", 1), node("n2", 2), node("n9", 9), peer("n1"), peer("n2"), peer("n9"),
-        { "kind": "AddressPool", "metadata": { "name": "p" }, "spec": { "addresses": ["198.51.100.100-198.51.100.119"], "quarantineSeconds": 0 } },
+        { "kind": "AddressPool", "metadata": { "name": "p" }, "spec": { "addresses": ["198.51.100.100-198.51.100.250"], "quarantineSeconds": 0 } },
         { "kind": "Advertisement", "metadata": { "name": "all" }, "spec": {} },
         { "kind": "Service", "metadata": { "name": "web" }, "spec": {
             "type": "LoadBalancer", "ports": [{ "port": 80 }], "healthCheck": { "type": "Tcp" },
