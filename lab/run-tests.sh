@@ -19,7 +19,7 @@ mkdir -p "$logs"
 
 # Long lanes start first, so that none of them is left alone at the end; the others follow.
 longest=(histories crash soak conformance change ipvs_traffic iptables_traffic addresses differential ipvs_state bgp_frr bgp_gobgp bgp_driver bgp_exabgp
-  clock docker compose packages kubernetes_watch bgp_bird rollback trace abuse etcd mode_cost previews iptables_scale routers nftables_oracle mode_switch_traffic failover health bfd_driver page page_large)
+  clock docker compose packages kubernetes_watch bgp_bird rollback trace abuse etcd mode_cost previews iptables_scale routers nftables_oracle mode_switch_traffic failover health silence bfd_driver page page_large)
 
 # run_one NAME: runs the lane of `NAME.lane`, whose lines are the directory, the number of listed tests (`-` if unknown) and
 # the words of the command.

@@ -79,17 +79,18 @@ pub struct Global {
         default_value = "30s", value_parser = parse_timeout
     )]
     pub timeout: Duration,
-    /// Require data at least as recent as this position (printed by `status` and by watches). Useful because
-    /// a server other than the one that accepted a write may lag for a moment. Writes made by the command
-    /// itself are always waited for
+    /// Require data at least as recent as this position (printed by `status` and by watches), or with
+    /// `latest` every write that any server accepted before. Useful because a server other than the one that
+    /// accepted a write may lag for a moment. Writes made by the command itself are always waited for
     #[arg(
         long,
         global = true,
         env = "TIDEGATE_MIN_POSITION",
         hide_env_values = true,
-        value_name = "POSITION"
+        value_name = "POSITION",
+        value_parser = crate::client::parse_min_position
     )]
-    pub min_position: Option<Position>,
+    pub min_position: Option<String>,
     /// Print each request to stderr as a `curl` command
     #[arg(long, global = true)]
     pub show_request: bool,

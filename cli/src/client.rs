@@ -20,6 +20,15 @@ use crate::{
 /// Connect timeout if several servers are configured; short, so that the next server is tried soon.
 const CONNECT_TIMEOUT_OF_SEVERAL: Duration = Duration::from_secs(3);
 
+/// Parses the minimum position of reads: a position, or `latest` for every write accepted before the read.
+pub(crate) fn parse_min_position(text: &str) -> Result<String, String> {
+    if text == ::client::LATEST {
+        return Ok(text.to_owned());
+    }
+    let position: Result<Position, String> = text.parse();
+    position.map(|position| position.to_string()).map_err(|error| format!("{error}; or `latest`"))
+}
+
 /// Client of the control servers. Requests go to the current server; if it fails, the next server of the list
 /// becomes the current one.
 pub(crate) struct Client(::client::Client);
@@ -30,7 +39,7 @@ impl Client {
     pub(crate) fn new(
         connection: Connection,
         timeout: Duration,
-        min_position: Option<Position>,
+        min_position: Option<String>,
         show_requests: bool,
     ) -> Result<Self, Failure> {
         let Connection { control, curl, warnings: _ } = connection;
@@ -42,7 +51,7 @@ impl Client {
             timeout,
             idle_timeout: timeout,
             failover: Failover::Safe,
-            min_position: min_position.map(|position| position.to_string()),
+            min_position,
             reads_own_writes: true,
             limits: Limits::default(),
             on_send: show_requests.then(|| show(curl)),
@@ -212,4 +221,18 @@ fn curl(request: &Request, url: &Url, min_position: Option<&str>, connection: &[
 /// Quotes a word for a shell.
 pub(crate) fn shell_quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_min_position;
+
+    #[test]
+    fn a_minimum_position_is_a_position_or_the_latest() {
+        assert_eq!(parse_min_position("latest").as_deref(), Ok("latest"));
+        assert_eq!(parse_min_position("1771000000-42").as_deref(), Ok("1771000000-42"));
+        for bad in ["", "Latest", "42", "1771000000-"] {
+            assert!(parse_min_position(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -21,7 +21,7 @@ use crate::{
     http,
     lines::Lines,
     problem::Problem,
-    request::{Body, MIN_POSITION, Request},
+    request::{Body, LATEST, MIN_POSITION, Request},
     stream::Stream,
     token::TokenSource,
 };
@@ -349,7 +349,11 @@ impl Client {
         if !request.query.is_empty() {
             url.query_pairs_mut().extend_pairs(&request.query);
         }
-        let min_position = self.lock_min_position().clone().filter(|_| request.is_read());
+        let min_position = if request.is_latest {
+            Some(LATEST.to_owned())
+        } else {
+            self.lock_min_position().clone().filter(|_| request.is_read())
+        };
         if let Some(on_send) = &self.options.on_send {
             on_send(request, &url, min_position.as_deref());
         }

@@ -35,7 +35,7 @@ pub use self::{
     error::{Error, root_cause},
     lines::{LineBuffer, LineTooLong, Lines, StreamError},
     problem::{Problem, Violation},
-    request::{Body, MIN_POSITION, Request},
+    request::{Body, LATEST, MIN_POSITION, Request},
     stream::Stream,
     token::{TOKEN_REMEDY, Token, TokenError, TokenSource},
 };

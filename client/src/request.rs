@@ -6,6 +6,9 @@ use serde_json::Value;
 
 /// Request header with the minimum position (epoch and revision) of the state that the response must reflect.
 pub const MIN_POSITION: &str = "x-tidegate-min-position";
+/// Value of the header [`MIN_POSITION`] with which the server confirms its state with the store, so that the
+/// response includes every write that any server accepted before the request.
+pub const LATEST: &str = "latest";
 
 /// Request to the control API, which can be sent more than once.
 #[derive(Debug, Clone)]
@@ -18,6 +21,8 @@ pub struct Request {
     pub query: Vec<(&'static str, String)>,
     /// Entity tag for the `If-Match` header (RFC 9110, 13.1.1); `None` makes the request unconditional.
     pub if_match: Option<String>,
+    /// True if the response must include every write that any server accepted before the request.
+    pub is_latest: bool,
     /// Reason for a write, recorded in the change history; `None` gives no reason.
     pub message: Option<String>,
     /// Request body; `None` for requests without one.
@@ -39,7 +44,15 @@ impl Request {
     /// Creates a request without a body.
     #[must_use]
     pub fn new(method: Method, path: impl Into<String>) -> Self {
-        Self { method, path: path.into(), query: Vec::new(), if_match: None, message: None, body: None }
+        Self {
+            method,
+            path: path.into(),
+            query: Vec::new(),
+            if_match: None,
+            is_latest: false,
+            message: None,
+            body: None,
+        }
     }
 
     /// Creates a GET request.
@@ -97,6 +110,12 @@ impl Request {
     #[must_use]
     pub fn if_match(self, tag: String) -> Self {
         Self { if_match: Some(tag), ..self }
+    }
+
+    /// Requests a linearizable read: the response includes every write that any server accepted before.
+    #[must_use]
+    pub fn latest(self) -> Self {
+        Self { is_latest: true, ..self }
     }
 
     /// Sets the reason for a write, recorded in the change history; `None` gives no reason.

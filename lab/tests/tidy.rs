@@ -20,6 +20,8 @@ mod recipes;
 #[path = "tidy/rooms.rs"]
 mod rooms;
 mod rows;
+#[path = "tidy/trials.rs"]
+mod trials;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

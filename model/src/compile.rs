@@ -3,7 +3,7 @@
 
 mod health;
 
-pub(crate) use self::health::is_panic;
+pub(crate) use self::health::{is_panic, verdict_on};
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -45,8 +45,8 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
     let mut ports: Vec<_> =
         spec.ports.iter().map(|port| compile_port(spec, port, &sources, is_exposed)).collect();
     let health_check = spec.health_check.clone().filter(|_| is_exposed);
-    if let Some((check, record)) = health_check.as_ref().zip(snapshot.endpoint_health(key)) {
-        ports.iter_mut().for_each(|port| health::apply(check, record, port));
+    if let Some(record) = snapshot.endpoint_health(key).filter(|_| is_exposed) {
+        ports.iter_mut().for_each(|port| health::apply(health_check.as_ref(), record, port));
     }
     let exposed = |addresses: Vec<_>| if is_exposed { addresses } else { Vec::new() };
     Some(CompiledService {
@@ -171,6 +171,7 @@ pub fn node_state(snapshot: &Snapshot, node: &Name, asn: u32) -> NodeState {
         mode: spec.mode,
         zone: spec.zone.clone(),
         proxy: spec.proxy.clone(),
+        workload_cidrs: Some(spec.workload_cidrs.iter().copied().collect()),
         bgp: bgp_state(snapshot, node, asn).map(Box::new),
     }
 }
@@ -193,10 +194,6 @@ impl<'a> Sources<'a> {
         let sets = snapshot.endpoint_sets_of(key).filter_map(|object| object.as_endpoint_set());
         let workloads = snapshot.workloads_matching(&key.namespace, &spec.selector);
         let workloads = workloads.filter_map(|object| object.as_workload());
-        // A Workload may still be marked ready after its machine has failed.
-        let is_there =
-            |workload: &&WorkloadSpec| !workload.node.as_ref().is_some_and(|node| snapshot.is_lost(node));
-        let workloads = workloads.filter(is_there);
         Self { snapshot, sets: sets.collect(), workloads: workloads.collect() }
     }
 }
@@ -303,6 +300,8 @@ fn of_endpoint(spec: &ServiceSpec, endpoint: &Endpoint, port: Port, snapshot: &S
         serving: conditions.serving,
         terminating: conditions.terminating,
         maintenance: None,
+        // The source of an EndpointSet sets the conditions of its endpoints.
+        node_lost: false,
     };
     take_out(compiled, maintenance)
 }
@@ -315,6 +314,7 @@ fn of_workload<'a>(
 ) -> impl Iterator<Item = CompiledEndpoint> + 'a {
     let terminating = workload.phase == WorkloadPhase::Terminating;
     let maintenance = with_context(workload.maintenance.as_ref(), workload.node.as_ref(), spec, snapshot);
+    let node_lost = workload.node.as_ref().is_some_and(|node| snapshot.is_lost(node));
     workload.addresses.iter().map(move |address| {
         let compiled = CompiledEndpoint {
             address: *address,
@@ -326,6 +326,7 @@ fn of_workload<'a>(
             serving: workload.ready,
             terminating,
             maintenance: None,
+            node_lost,
         };
         take_out(compiled, maintenance)
     })

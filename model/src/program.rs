@@ -114,11 +114,11 @@ pub struct Route {
     /// Networks that may connect; `None` permits all. Connections from other sources are dropped, except
     /// connections of the node itself.
     pub allowed_sources: Option<BTreeSet<IpNet>>,
-    /// Verdict for sources in the workload networks of the cluster.
+    /// Verdict for sources in the workload networks of this node.
     pub from_workloads: Verdict,
     /// Verdict for connections from the node's own addresses that are not in the workload networks.
     pub from_node: Verdict,
-    /// Verdict for all other sources, such as other nodes.
+    /// Verdict for all other sources, such as other nodes and their workloads.
     pub from_elsewhere: Verdict,
     /// Session affinity: time in seconds, 1–86,400, for which new connections from a source address go to the
     /// same target, counted from its last new connection. Each node tracks each frontend separately. `None`
@@ -357,7 +357,9 @@ fn route(service: &CompiledService, port: &CompiledPort, chosen: &SelectedEndpoi
                 let verdict = chosen.anywhere(Masquerade::Always);
                 (verdict.clone(), verdict.clone(), verdict)
             }
-            // Connections from inside the cluster are treated as if they had left it and returned through any node.
+            // Connections of the node and of its workloads are treated as if they had left the cluster and returned
+            // through any node. Workloads of other nodes count as external: an endpoint on a third node would reply to
+            // them directly, past this node, which alone can translate the reply.
             TrafficPolicy::Local => (
                 chosen.anywhere(Masquerade::Never),
                 chosen.anywhere(Masquerade::Always),

@@ -24,11 +24,13 @@ use model::{
 
 pub mod etcd;
 mod hosts;
+mod node_lost;
 pub mod page;
 pub mod tls;
 
 use etcd::EtcdFlags;
 pub use hosts::Hosts;
+pub use node_lost::NodeLostAfter;
 use page::{PageFlags, PageSettings};
 use tls::{TlsChoice, TlsMin, TlsWish};
 
@@ -81,10 +83,16 @@ pub struct Flags {
     /// BGP AS number of nodes that do not set one [default: 64512]
     #[arg(long, env = "TIDEGATE_ASN", value_name = "AS")]
     pub asn: Option<u32>,
-    /// Maximum percentage of all health-checked endpoints that may become unhealthy within a minute. Further ones
-    /// stay in service until a user confirms their removal. 100 disables this guard [default: 33]
+    /// Maximum percentage of the health-checked endpoints of a namespace, and of the cluster, that may become
+    /// unhealthy within a minute. Further ones stay in service until a user confirms their removal. 100 disables
+    /// this guard [default: 33]
     #[arg(long, env = "TIDEGATE_HEALTH_GUARD_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub health_guard_percent: Option<u8>,
+    /// Silence in seconds, from 10 to 86400, after which a Node counts as lost: other nodes then check its
+    /// Workloads, and those that fail leave service. `never`: the silence of an agent has no effect on endpoints
+    /// [default: 40]
+    #[arg(long, env = "TIDEGATE_NODE_LOST_AFTER", value_name = "SECONDS")]
+    pub node_lost_after: Option<NodeLostAfter>,
     /// Maximum percentage of all virtual addresses that one write may remove without confirmation. 100
     /// disables this guard [default: 50]
     #[arg(long, env = "TIDEGATE_GUARD_VIPS_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
@@ -259,6 +267,7 @@ impl Config {
             workload_range,
             asn,
             health_guard_percent,
+            node_lost_after,
             guard_vips_percent,
             guard_endpoints_percent,
             new_epoch,
@@ -334,6 +343,7 @@ impl Config {
                 is_insecure: !is_loopback && tls.is_none(),
                 hosts,
                 health_guard_percent: health_guard_percent.unwrap_or(GUARD_PERCENT_DEFAULT),
+                node_lost_after: node_lost_after.unwrap_or_default(),
                 tls,
                 is_auth_required,
                 replica_name,
@@ -384,6 +394,8 @@ pub struct Settings {
     pub hosts: Hosts,
     /// Maximum percentage of health-checked endpoints that may leave service within a minute. 100: no limit.
     pub health_guard_percent: u8,
+    /// Silence after which a Node counts as lost, so that other nodes check its Workloads.
+    pub node_lost_after: NodeLostAfter,
     /// Name of this control server, unique among the servers of its store.
     pub replica_name: String,
     /// TLS options; `None` serves plain HTTP.
@@ -458,6 +470,20 @@ mod tests {
         assert_eq!(off, Guards::OFF);
         assert!(merge(&[], "guard-vips-percent = 101").is_err());
         assert!(Flags::try_parse_from(["tidegate-api", "--guard-vips-percent", "101"]).is_err());
+    }
+
+    #[test]
+    fn a_node_is_lost_after_the_time_that_is_set_or_never() {
+        let lost_after = |flags: &[&str], file: &str| {
+            merge(flags, file).map(|config| config.settings.node_lost_after.lease_secs())
+        };
+        assert_eq!(lost_after(&[], "").unwrap(), Some(40));
+        assert_eq!(lost_after(&["--node-lost-after", "never"], "node-lost-after = 60").unwrap(), None);
+        assert_eq!(lost_after(&[], "node-lost-after = 60").unwrap(), Some(60));
+        assert_eq!(lost_after(&[], "node-lost-after = 'never'").unwrap(), None);
+        for bad in ["9", "86401", "Never", "40s", ""] {
+            assert!(lost_after(&["--node-lost-after", bad], "").is_err(), "{bad}");
+        }
     }
 
     #[test]

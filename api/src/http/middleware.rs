@@ -57,6 +57,8 @@ const RETRY_SECS: u32 = 1;
 /// Request header with the minimum position (epoch and revision) of the state that the response must reflect.
 /// The server delays the request until its state has this position.
 pub(crate) const X_MIN_POSITION: HeaderName = HeaderName::from_static("x-tidegate-min-position");
+/// Value of the header [`X_MIN_POSITION`] for a read that includes every commit of the store.
+const LATEST: &str = "latest";
 /// Response header that disables browser features such as the camera (`Permissions-Policy`).
 const PERMISSIONS_POLICY: HeaderName = HeaderName::from_static("permissions-policy");
 /// Response header that isolates pages from windows of other origins (`Cross-Origin-Opener-Policy`).
@@ -271,12 +273,15 @@ fn hosts_of(request: &Request) -> Result<Vec<&str>, Problem> {
     Ok(texts.chain(request.uri().host()).collect())
 }
 
-/// Delays a request until this server has reached the minimum position in the request header.
+/// Delays a request until this server has reached the minimum position in the request header. The value `latest`
+/// requests every commit that was complete before the request, confirmed by the store: a read after that is
+/// linearizable.
 async fn wait_for_position(State(app): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
     let waited = match request.headers().get(X_MIN_POSITION) {
         None => Ok(()),
         // An unauthenticated caller is rejected right after, and must not wait.
         Some(_) if is_unauthenticated(&request) => Ok(()),
+        Some(value) if value.as_bytes().trim_ascii() == LATEST.as_bytes() => app.confirm().await,
         Some(value) => match min_position(value, &app) {
             Ok(position) => app.reach(position).await,
             Err(problem) => Err(problem),
@@ -297,7 +302,7 @@ fn min_position(value: &HeaderValue, app: &ServerState) -> Result<Position, Prob
     let of_epoch = |revision| Position { epoch: app.hub.load().epoch, revision: Revision(revision) };
     let position = text.parse().ok().or_else(|| text.parse().ok().map(of_epoch));
     position.ok_or_else(|| {
-        Problem::bad_request("the header `X-Tidegate-Min-Position` must be a position or a revision, such as 1795251600-17 or 17")
+        Problem::bad_request("the header `X-Tidegate-Min-Position` must be a position, a revision or `latest`, such as 1795251600-17 or 17")
     })
 }
 

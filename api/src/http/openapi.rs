@@ -356,7 +356,9 @@ pub(crate) fn base() -> OpenApi {
              field. If several control servers share a store, each serves reads from its own replica, \
              which may be a moment behind the others but never goes backwards. A request with the header \
              `X-Tidegate-Min-Position`, set to a position or revision returned by any server, is served \
-             after this server has reached it, and fails with `Behind` after 5 seconds. Writes are \
+             after this server has reached it, and fails with `Behind` after 5 seconds. With the value \
+             `latest`, the server first confirms its state with the store, so that the read includes \
+             every write that any server accepted before the request (a linearizable read). Writes are \
              always decided on the newest state.",
         ))
         .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()));

@@ -52,7 +52,12 @@ impl HealthState {
         if news.services.is_empty() && !news.is_complete {
             return;
         }
+        let passed: Vec<_> = news.passed().collect();
         let changed = self.book().apply(node, news);
+        if !passed.is_empty() {
+            let mut guard = self.guard();
+            passed.into_iter().for_each(|(service, endpoints)| guard.record_passed(&service, endpoints));
+        }
         self.ring(changed);
     }
 

@@ -4,14 +4,17 @@
 //! The reports of the nodes are collected only when an object needs them. Most writes change endpoint
 //! objects, whose status does not depend on nodes, so that the response needs no reports.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, OnceLock},
+};
 
 use model::{
     cluster::compiled::CompiledService,
     kinds::resource::{Object, ServiceKey, Spec},
     observed::{
         assign::ClusterView,
-        health::HealthInputs,
+        health::{HealthInputs, is_watched},
         rollup::{
             AnnouncementInputs, NodeViews, ServiceObservations, address_pool_status, address_status,
             advertisement_status, bfd_profile_status, bgp_peer_status, endpoint_set_status, node_bgp_status,
@@ -132,16 +135,18 @@ impl ObjectRenderer<'_> {
         if form.is_programmable() { self.nodes().count(key, wanted) } else { NodeCounts::default() }
     }
 
-    /// Returns the health of a Service's endpoints, or `None` if the Service has no health check.
+    /// Returns the health of a Service's endpoints, or `None` if the Service has no health check and no endpoint on
+    /// a lost Node.
     pub(crate) fn health(&self, key: &ServiceKey) -> Option<ServiceHealth> {
         let published = self.view.published();
-        let form = &published.compiled.get(key).filter(|entry| entry.form.health_check.is_some())?.form;
+        let form = &published.compiled.get(key).filter(|entry| is_watched(&entry.form))?.form;
         let table = self.view.table();
         let is_reporting = |node: &Name| table.view(node).is_some_and(|view| view.is_connected);
         let state = &self.view.observations.health;
         let book = state.book();
         let checkers = &published.network.checkers;
-        let inputs = HealthInputs { book: &book, checkers, is_reporting: &is_reporting, now: self.view.now };
+        let (is_reporting, now) = (&is_reporting, self.view.now);
+        let inputs = HealthInputs { book: &book, checkers, is_reporting, dead: &BTreeSet::new(), now };
         let guard = state.guard();
         Some(service_health(&published.snapshot, form, &inputs, &guard))
     }

@@ -10,7 +10,7 @@ use std::{
 use model::{
     kinds::resource::ServiceKey,
     primitives::{name::Name, quantity::Timestamp},
-    wire::report::Report,
+    wire::report::{PeerReport, Report},
 };
 use tokio::sync::Notify;
 
@@ -25,6 +25,9 @@ pub(crate) struct Triggers {
     pub(crate) verified: BTreeSet<Name>,
     /// Services that have begun or ceased to fail on a node.
     pub(crate) services: BTreeSet<ServiceKey>,
+    /// Nodes whose state according to the BFD session of another node has changed. The reported states confirm or
+    /// refute takeovers.
+    pub(crate) monitored: BTreeSet<Name>,
     /// Load balancer addresses whose announcement state has changed.
     pub(crate) addresses: BTreeSet<IpAddr>,
 }
@@ -60,6 +63,9 @@ impl PendingTriggers {
                 if before.verified != report.verified {
                     anything |= news.verified.insert(node.clone());
                 }
+                for node in changed_peers(&before.peers, &report.peers) {
+                    anything |= news.monitored.insert(node.clone());
+                }
                 let failing = |report: &Report| {
                     let failures = report.failures.iter();
                     failures.map(|(key, failure)| (key.clone(), failure.revision)).collect::<BTreeSet<_>>()
@@ -89,4 +95,13 @@ impl PendingTriggers {
 /// Returns true if the networks or addresses of the node differ between two reports.
 pub(crate) fn is_other_network(before: &Report, after: &Report) -> bool {
     (&before.facts.subnets, &before.facts.addresses) != (&after.facts.subnets, &after.facts.addresses)
+}
+
+/// Returns the nodes that a report states to be in another state than the previous report did.
+fn changed_peers<'a>(before: &'a [PeerReport], after: &'a [PeerReport]) -> BTreeSet<&'a Name> {
+    let states = |peers: &'a [PeerReport]| -> BTreeSet<_> {
+        peers.iter().map(|peer| (&peer.node, peer.address, peer.state)).collect()
+    };
+    let (before, after) = (states(before), states(after));
+    before.symmetric_difference(&after).map(|(node, ..)| *node).collect()
 }

@@ -27,7 +27,7 @@ use model::{
     },
     observed::{
         assign::{AssignmentAction, AssignmentInputs, ClusterView, assign},
-        lease::{ANNOUNCEMENT_LEASE_SECS, ENDPOINT_LEASE_SECS, expired},
+        lease::{ANNOUNCEMENT_LEASE_SECS, expired},
     },
     primitives::{
         name::Name,
@@ -222,8 +222,8 @@ impl Assigner {
         }
     }
 
-    /// Marks Nodes that do not report as lost, which removes their Workloads from the endpoints, and unmarks Nodes
-    /// that report again.
+    /// Marks Nodes that do not report as lost, so that other nodes check their Workloads, and unmarks Nodes that
+    /// report again. With `--node-lost-after never`, no Node is lost.
     async fn lose_nodes(&self, published: &Published, now: Timestamp) {
         let lost_since = |spec: &Spec| if let Spec::Node(spec) = spec { spec.lost_since } else { None };
         let nodes = || published.snapshot.list(Kind::Node, None, None);
@@ -232,7 +232,8 @@ impl Assigner {
             .observations
             .nodes
             .heard(nodes().map(|node| (node.metadata.name.clone(), lost_since(&node.spec).is_some())));
-        let gone = expired(&heard, ENDPOINT_LEASE_SECS, self.listening_since, now);
+        let lease = self.app.settings.node_lost_after.lease_secs();
+        let gone = lease.map(|lease| expired(&heard, lease, self.listening_since, now)).unwrap_or_default();
         let changed = heard.into_iter().filter(|one| one.is_lost != gone.nodes.contains(&one.node));
         let operations: Vec<_> = changed
             .map(|one| {

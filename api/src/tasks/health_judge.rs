@@ -6,7 +6,8 @@
 //! time (1 s) ────┘
 //! ```
 //! The function `judge` of the crate `model` decides about one Service. The guard keeps unhealthy endpoints in
-//! service if too many fail at once. The operation `SetEndpointHealth` stores the decision.
+//! service if too many fail at once. The operation `SetEndpointHealth` stores the decision. The guard ignores
+//! endpoints on lost Nodes, whose number the leases of Nodes limit.
 //!
 //! Decisions are stored as objects; probe results are not stored, because agents report them again. A server
 //! that has just started has no results and keeps the last decisions. The loop of the task is in `leader_task`.
@@ -24,7 +25,9 @@ use model::{
         endpoint_health::{CheckKey, EndpointVerdict},
         resource::{Kind, Object, ServiceKey},
     },
-    observed::health::{Guard, HealthDecision, HealthInputs, checks, judge},
+    observed::health::{
+        Guard, HealthBook, HealthDecision, HealthInputs, checks, dead_nodes, judge, lost_nodes, unchecked,
+    },
     primitives::{
         name::{Name, Namespace},
         quantity::{Position, Revision, Timestamp},
@@ -51,6 +54,10 @@ pub(crate) struct HealthJudge {
     connected: BTreeSet<Name>,
     /// Services with endpoints in slow start, with the time at which their share of connections next increases.
     growing: BTreeMap<ServiceKey, Timestamp>,
+    /// Services with endpoints on lost Nodes, each with these Nodes.
+    suspected: BTreeMap<ServiceKey, BTreeSet<Name>>,
+    /// Lost Nodes whose checked endpoints are all unreachable. Their unchecked endpoints leave as well.
+    dead: BTreeSet<Name>,
     /// Services whose health must be decided again.
     due: BTreeSet<ServiceKey>,
     swept: Instant,
@@ -64,6 +71,8 @@ impl LeaderTask for HealthJudge {
             checkers: BTreeSet::new(),
             connected: BTreeSet::new(),
             growing: BTreeMap::new(),
+            suspected: BTreeMap::new(),
+            dead: BTreeSet::new(),
             due: BTreeSet::new(),
             swept: Instant::now(),
         }
@@ -82,7 +91,7 @@ impl LeaderTask for HealthJudge {
         let forms: Vec<_> = published.compiled.since(since)?.collect();
         for delta in forms {
             match delta {
-                Delta::Changed(entry) => self.apply_form(&entry.form),
+                Delta::Changed(entry) => self.apply_form(published, &entry.form),
                 Delta::Removed(service, _) => self.forget(&service),
             }
         }
@@ -96,8 +105,14 @@ impl LeaderTask for HealthJudge {
     fn begin_anew(&mut self, published: &Published) {
         let known: Vec<_> = self.app.observations.health.guard().services().cloned().collect();
         known.iter().for_each(|service| self.forget(service));
-        for (_, entry) in published.compiled.after(None) {
-            self.apply_form(&entry.form);
+        self.suspected.clear();
+        for (service, entry) in published.compiled.after(None) {
+            // The results of the time before are unknown, so that all endpoints count as proven.
+            let endpoints = guarded(&entry.form);
+            if !endpoints.is_empty() {
+                self.app.observations.health.guard().record_checked(service, endpoints.clone(), &endpoints);
+            }
+            self.apply_form(published, &entry.form);
         }
         for record in published.snapshot.list(Kind::EndpointHealth, None, None) {
             self.apply_record(published, record);
@@ -142,19 +157,47 @@ impl HealthJudge {
         }
     }
 
-    fn apply_form(&mut self, form: &CompiledService) {
-        let checked = checks(form).len();
-        if checked == 0 {
+    /// Updates the health guard with the checked endpoints of a Service, and marks the Service for a decision.
+    fn apply_form(&mut self, published: &Published, form: &CompiledService) {
+        let lost = lost_nodes(form);
+        let endpoints = guarded(form);
+        let is_checked = !endpoints.is_empty();
+        let is_suspected = !lost.is_empty();
+        // A record without checks remains from a Node that was lost; a decision deletes it.
+        let has_record = published.snapshot.endpoint_health(&form.service).is_some();
+        if is_checked {
+            self.record_checked(published, form, endpoints);
+        } else {
             self.forget(&form.service);
-            return;
         }
-        self.app.observations.health.guard().record_checked(&form.service, checked);
-        self.due.insert(form.service.clone());
+        if is_suspected {
+            self.suspected.insert(form.service.clone(), lost.into_iter().cloned().collect());
+        } else {
+            self.suspected.remove(&form.service);
+        }
+        if is_checked || is_suspected || has_record {
+            self.due.insert(form.service.clone());
+        }
+    }
+
+    fn record_checked(&self, published: &Published, form: &CompiledService, endpoints: BTreeSet<CheckKey>) {
+        let health = &self.app.observations.health;
+        let book = health.book();
+        let mut guard = health.guard();
+        let passed = if guard.has_service(&form.service) || has_new_spec(published, &form.service) {
+            let has_passed = |key: &&CheckKey| book.has_passed(&form.service, key);
+            endpoints.iter().filter(has_passed).copied().collect()
+        } else {
+            // A check was added to endpoints that are already in service.
+            endpoints.clone()
+        };
+        guard.record_checked(&form.service, endpoints, &passed);
     }
 
     fn forget(&mut self, service: &ServiceKey) {
         self.app.observations.health.guard().forget(service);
         self.growing.remove(service);
+        self.suspected.remove(service);
         self.due.remove(service);
     }
 
@@ -167,16 +210,19 @@ impl HealthJudge {
             return;
         };
         let record = published.snapshot.endpoint_health(&service);
+        let unguarded =
+            published.compiled.get(&service).map(|entry| unguarded(&entry.form)).unwrap_or_default();
         let verdicts = record.into_iter().flat_map(|record| &record.endpoints);
-        let out =
-            verdicts.filter(|(_, verdict)| verdict.is_out()).map(|(key, verdict)| (*key, verdict.since));
+        let out = verdicts.filter(|(key, verdict)| verdict.is_out() && !unguarded.contains(key));
+        let out = out.map(|(key, verdict)| (*key, verdict.since));
         self.app.observations.health.guard().record_out(&service, out.collect());
         self.due.insert(service);
     }
 
     /// Marks Services for a new decision: the ones for which a checking node stopped or resumed reporting,
-    /// the ones whose slow start has reached its next step, and the ones with unhealthy endpoints that the
-    /// guard keeps in service. Marks all Services once per interval [`SWEEP`].
+    /// the ones whose slow start has reached its next step, the ones with endpoints on a lost Node that is now dead
+    /// or no longer dead, and the ones with unhealthy endpoints that the guard keeps in service. Marks all
+    /// Services once per interval [`SWEEP`].
     fn mark_by_time(&mut self) {
         let published = self.app.hub.load();
         let now = self.app.source.now();
@@ -187,7 +233,13 @@ impl HealthJudge {
         for node in connected.symmetric_difference(&self.connected) {
             self.due.extend(book.services_of(node).cloned());
         }
+        let dead = self.dead_nodes(&published, &book, now);
         drop(book);
+        for node in dead.symmetric_difference(&self.dead) {
+            let concerned = self.suspected.iter().filter(|(_, nodes)| nodes.contains(node));
+            self.due.extend(concerned.map(|(service, _)| service.clone()));
+        }
+        self.dead = dead;
         self.connected = connected;
         self.due.extend(self.app.observations.health.guard().holding().cloned());
         let grown = self.growing.iter().filter(|(_, next)| **next <= now);
@@ -200,6 +252,20 @@ impl HealthJudge {
 
     fn mark_all(&mut self) {
         self.due.extend(self.app.observations.health.guard().services().cloned());
+        self.due.extend(self.suspected.keys().cloned());
+    }
+
+    /// Returns the lost Nodes whose checked endpoints are all unreachable.
+    fn dead_nodes(&self, published: &Published, book: &HealthBook, now: Timestamp) -> BTreeSet<Name> {
+        if self.suspected.is_empty() {
+            return BTreeSet::new();
+        }
+        let table = self.app.observations.nodes.table(&published.snapshot, now);
+        let is_reporting = |node: &Name| table.view(node).is_some_and(|view| view.is_connected);
+        let checkers = &published.network.checkers;
+        let inputs = HealthInputs { book, checkers, is_reporting: &is_reporting, dead: &self.dead, now };
+        let forms = self.suspected.keys().filter_map(|service| published.compiled.get(service));
+        dead_nodes(&inputs, forms.map(|entry| &*entry.form))
     }
 
     fn decide_batch(&mut self, services: &[ServiceKey]) -> Vec<Operation> {
@@ -213,6 +279,7 @@ impl HealthJudge {
             book: &book,
             checkers: &published.network.checkers,
             is_reporting: &is_reporting,
+            dead: &self.dead,
             now,
         };
         let mut guard = app.observations.health.guard();
@@ -290,6 +357,30 @@ fn hold_back(
             None => judgement.endpoints.remove(&key),
         };
     }
+}
+
+/// Returns the checked endpoints of a Service that the health guard counts: those on Nodes that are not lost.
+fn guarded(form: &CompiledService) -> BTreeSet<CheckKey> {
+    let lost = lost_nodes(form);
+    let is_guarded = |own: &Option<Name>| !own.as_ref().is_some_and(|own| lost.contains(own));
+    checks(form).into_iter().filter(|(_, own)| is_guarded(own)).map(|(key, _)| key).collect()
+}
+
+/// Returns the endpoints of a Service on lost Nodes, which the health guard ignores.
+fn unguarded(form: &CompiledService) -> BTreeSet<CheckKey> {
+    let lost = lost_nodes(form);
+    if lost.is_empty() {
+        return BTreeSet::new();
+    }
+    let checked =
+        checks(form).into_iter().filter(|(_, own)| own.as_ref().is_some_and(|own| lost.contains(own)));
+    checked.map(|(key, _)| key).chain(unchecked(form).into_keys()).collect()
+}
+
+/// True if the spec of a Service has not changed since its creation.
+fn has_new_spec(published: &Published, service: &ServiceKey) -> bool {
+    let object = published.snapshot.get(&service.object_key());
+    object.is_some_and(|object| object.metadata.generation.is_none_or(|generation| generation <= 1))
 }
 
 fn service_of(namespace: Option<&Namespace>, name: &Name) -> Option<ServiceKey> {

@@ -163,17 +163,24 @@ async fn f117_candidates_are_recorded_fed_to_agents_and_shown() {
     assert_eq!(condition(&service, "Announced")["message"], format!("{owner} announces 192.0.2.100 on eth0"));
 }
 
+/// Starts a server whose three nodes are candidates for [`ADDRESS`]. Returns the server, the candidates in their order,
+/// and the epoch of the order.
+async fn start_with_candidates(store: &Arc<dyn Store>) -> (Server, Vec<String>, u64) {
+    let server = start(store, &["a", "b", "c"]).await;
+    for node in ["a", "b", "c"] {
+        send(&server, node, json!({})).await;
+    }
+    let record = until(&server, ADDRESS, |record| order(record).len() == 3).await;
+    let epoch = record["spec"]["announcement"]["epoch"].as_u64().unwrap();
+    (server, order(&record), epoch)
+}
+
 /// F117: if another candidate takes over an address, the server records it as the announcer. A drain of this
 /// node moves the address, and the node does not get the address back when it returns.
 #[tokio::test]
 async fn f117_takeovers_are_adopted_also_by_a_server_that_was_away_and_drains_move() {
     let store = filled(1).await;
-    let server = start(&store, &["a", "b", "c"]).await;
-    for node in ["a", "b", "c"] {
-        send(&server, node, json!({})).await;
-    }
-    let record = until(&server, ADDRESS, |record| order(record).len() == 3).await;
-    let (before, epoch) = (order(&record), record["spec"]["announcement"]["epoch"].as_u64().unwrap());
+    let (server, before, epoch) = start_with_candidates(&store).await;
     send(&server, &before[0], part("Owner", epoch)).await;
     server.running.stop().await;
 
@@ -200,6 +207,37 @@ async fn f117_takeovers_are_adopted_also_by_a_server_that_was_away_and_drains_mo
     server.call("PUT", &format!("/v1/nodes/{}", before[1]), Some(node)).await;
     let record = until(&server, ADDRESS, |record| order(record).len() == 3).await;
     assert_eq!((&order(&record)[0], &order(&record)[2]), (&owner, &before[1]));
+}
+
+/// Returns the part of a report with the BFD states of other nodes.
+fn monitored(peers: &[(&str, &str)]) -> Value {
+    let peer = |(node, state): &(&str, &str)| json!({ "node": node, "address": format!("192.0.2.{}", host(node)), "state": state, "since": "2026-11-21T09:00:00Z" });
+    json!({ "peers": peers.iter().map(peer).collect::<Vec<_>>() })
+}
+
+/// F117: a candidate that is cut off, or lies, claims an address in vain while another candidate reaches the owner. As
+/// soon as that candidate reports the owner as down, the takeover is recorded.
+#[tokio::test]
+async fn f117_a_takeover_from_a_reporting_owner_needs_another_candidate_to_confirm_it() {
+    let store = filled(1).await;
+    let (server, before, epoch) = start_with_candidates(&store).await;
+    let [owner, claimant, third] = &before[..] else { panic!("{before:?}") };
+    send(&server, owner, part("Owner", epoch)).await;
+    send(&server, third, monitored(&[(owner, "Up"), (claimant, "Down")])).await;
+    send(&server, claimant, part("Owner", epoch)).await;
+    // The assigner handles reports in order, so a Node that becomes a candidate later marks the end of the wait.
+    let node = json!({ "kind": "Node", "metadata": { "name": "d" }, "spec": {} });
+    assert_eq!(server.call("POST", "/v1/nodes", Some(node)).await.0, 201);
+    send(&server, "d", json!({})).await;
+    let record = until(&server, ADDRESS, |record| order(record).len() == 4).await;
+    assert_eq!(&order(&record)[..3], before);
+    let epoch = record["spec"]["announcement"]["epoch"].as_u64().unwrap();
+    send(&server, owner, part("Owner", epoch)).await;
+    send(&server, claimant, part("Standby", epoch)).await;
+    send(&server, claimant, part("Owner", epoch)).await;
+    send(&server, third, monitored(&[(owner, "Down"), (claimant, "Up")])).await;
+    let record = until(&server, ADDRESS, |record| order(record)[0] == *claimant).await;
+    assert_eq!(order(&record)[1], *owner);
 }
 
 /// F117: addresses are distributed over the nodes, and a drain moves only the addresses of the drained node.
@@ -263,10 +301,11 @@ async fn f117_an_address_is_moved_on_request_or_the_request_says_why_not() {
     assert_eq!(server.call("POST", &path, Some(json!({ "nodes": "a" }))).await.0, 422);
 }
 
-/// F168: a silent Node is no candidate after its announcement lease has expired, and its Workloads are no
-/// endpoints after its longer endpoint lease has expired. Both change back when the Node reports again.
+/// F168: a silent Node is no candidate after its announcement lease has expired. After its longer endpoint lease
+/// has expired, other Nodes check its Workloads, which leave service if they fail. Both change back when the Node
+/// reports again.
 #[tokio::test]
-async fn f168_a_silent_node_loses_its_addresses_and_its_workloads_and_gets_them_back() {
+async fn f168_a_silent_node_loses_its_addresses_and_its_failing_workloads_and_gets_them_back() {
     let store = filled(1).await;
     let server = start(&store, &["a", "b", "c"]).await;
     let workload = |node: &str| json!({ "metadata": { "name": format!("w-{node}"), "labels": { "app": "x" } }, "spec": { "addresses": [format!("10.1.0.{}", host(node))], "node": node } });
@@ -302,12 +341,29 @@ async fn f168_a_silent_node_loses_its_addresses_and_its_workloads_and_gets_them_
     pass(25).await;
     let node = until(&server, &node_path, |node| node["spec"]["lostSince"].is_string()).await;
     let endpoints = "/v1/namespaces/default/endpoints/web";
-    let count = |endpoints: &Value| endpoints["ports"][0]["endpoints"].as_array().unwrap().len();
-    let left = if silent == "c" { 2 } else { 1 };
-    assert_eq!(count(&get(&server, endpoints).await), left);
+    let count = |endpoints: &Value, field: &str| {
+        let all = endpoints["ports"][0]["endpoints"].as_array().unwrap();
+        all.iter().filter(|one| one[field] == true).count()
+    };
+    let (suspected, left) = if silent == "c" { (0, 2) } else { (1, 1) };
+    let compiled = get(&server, endpoints).await;
+    assert_eq!((count(&compiled, "ready"), count(&compiled, "nodeLost")), (2, suspected));
+    let workload_path = format!("/v1/namespaces/default/workloads/w-{silent}");
+    let address = format!("10.1.0.{}", host(&silent));
     if silent != "c" {
-        let workload = get(&server, &format!("/v1/namespaces/default/workloads/w-{silent}")).await;
-        assert_eq!(condition(&workload, "Used")["reason"], "NodeLost");
+        assert_eq!(condition(&get(&server, &workload_path).await, "Used")["reason"], "Selected");
+        let failed = json!({
+            "address": address, "port": 80, "state": "Unhealthy", "since": "2026-11-21T09:00:00Z",
+            "message": "no answer",
+        });
+        for node in &others {
+            let health = json!({ "health": { "default/web": [failed] }, "healthComplete": true });
+            send(&server, node, health).await;
+        }
+    }
+    until(&server, endpoints, |compiled| count(compiled, "ready") == left).await;
+    if silent != "c" {
+        assert_eq!(condition(&get(&server, &workload_path).await, "Used")["reason"], "NodeLost");
     }
     // The field is set by the server: a body may repeat or omit it, but not change it.
     let spec = |since: Value| Some(json!({ "metadata": { "name": silent }, "spec": { "lostSince": since } }));
@@ -318,7 +374,8 @@ async fn f168_a_silent_node_loses_its_addresses_and_its_workloads_and_gets_them_
 
     send(&server, &silent, json!({})).await;
     until(&server, &node_path, |node| node["spec"]["lostSince"].is_null()).await;
-    assert_eq!(count(&get(&server, endpoints).await), 2);
+    let compiled = get(&server, endpoints).await;
+    assert_eq!((count(&compiled, "ready"), count(&compiled, "nodeLost")), (2, 0));
     let record = until(&server, ADDRESS, |record| order(record).len() == 3).await;
     assert_eq!(order(&record)[2], silent, "it stands by");
 }

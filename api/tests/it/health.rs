@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use api::base::config::{NodeLostAfter, Settings};
 use axum::body::Body;
 use http::Request;
 use model::primitives::quantity::{Epoch, Position, Revision, Timestamp};
@@ -178,6 +179,63 @@ async fn f148_what_was_decided_holds_while_nobody_says_anything() {
     // The only node that reports.
     say(&server, "a", &[(1, "Healthy"), (2, "Healthy")]).await;
     until_out(&server, &[]).await;
+}
+
+/// F168: the health guard does not hold the endpoints of a lost Node that fail, and their record is deleted when the
+/// Node reports again. With `--node-lost-after never` the Node is not lost.
+#[tokio::test]
+async fn f168_endpoints_of_a_failed_machine_leave_without_the_health_guard() {
+    for lost_after in [NodeLostAfter::Secs(10), NodeLostAfter::Never] {
+        let source = Fixed::at(START);
+        let store = store::open("memory:", Timestamp::from_unix_seconds(START)).await.unwrap();
+        let settings = Settings { node_lost_after: lost_after, ..support::settings(30000..=32767) };
+        let server = support::start_on(settings, store, Arc::clone(&source)).await;
+        let node = |name: &str| json!({ "kind": "Node", "metadata": { "name": name }, "spec": {} });
+        let workload = |host: u8| {
+            json!({
+                "kind": "Workload", "metadata": { "name": format!("w{host}"), "labels": { "app": "web" } },
+                "spec": { "addresses": [format!("10.1.0.{host}")], "node": if host == 1 { "b" } else { "a" } },
+            })
+        };
+        let service = json!({
+            "kind": "Service", "metadata": { "name": "web" },
+            "spec": { "selector": { "app": "web" }, "ports": [{ "port": 80 }] },
+        });
+        let mut items: Vec<_> = ["a", "b", "c"].map(node).into();
+        items.extend((1..=5).map(workload).chain([service]));
+        let (status, body) = server.call("POST", "/v1/apply", Some(json!(items))).await;
+        assert_eq!(status, 200, "{body}");
+        for node in ["a", "b", "c"] {
+            say(&server, node, &[]).await;
+        }
+        let failed: Vec<_> = (2..=5).map(|host| (host, "Unhealthy")).collect();
+        for _ in 0..4 {
+            source.advance(5);
+            say(&server, "b", &failed).await;
+            say(&server, "c", &failed).await;
+        }
+        if lost_after == NodeLostAfter::Never {
+            // Time for a wrong decision: leases are checked every second.
+            tokio::time::sleep(Duration::from_millis(2500)).await;
+            let (_, node) = server.call("GET", "/v1/nodes/a", None).await;
+            assert_eq!(node["spec"]["lostSince"], Value::Null);
+            assert_eq!(server.call("GET", RECORD, None).await.0, 404);
+            continue;
+        }
+        until_out(&server, &["10.1.0.2:80", "10.1.0.3:80", "10.1.0.4:80", "10.1.0.5:80"]).await;
+        let (_, guard) = server.call("GET", GUARD, None).await;
+        assert_eq!((&guard["heldTotal"], &guard["left"]), (&json!(0), &json!(0)), "{guard:#}");
+        let (_, health) = server.call("GET", HEALTH, None).await;
+        assert_eq!(
+            health["endpoints"].as_array().unwrap().len(),
+            4,
+            "only those of the lost Node: {health:#}"
+        );
+        assert_eq!(health["endpoints"][0]["nodeLost"], true);
+        say(&server, "a", &[]).await;
+        until(&server, RECORD, |status, _| status == 404).await;
+        until_out(&server, &[]).await;
+    }
 }
 
 /// F148: if too many endpoints fail at once, they stay in service until a user confirms the removal, or until they

@@ -223,6 +223,24 @@ async fn a_read_that_names_a_revision_waits_until_its_server_has_seen_it() {
     assert_eq!(wrong.status().as_u16(), 400);
 }
 
+/// A read of the latest state includes a write that another server has accepted before, although the server of
+/// the read receives no notification. Without the store such a read fails instead of returning an old state.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_read_of_the_latest_state_is_linearizable() {
+    let Pair { a, b, of_b, .. } = pair().await;
+    of_b.deafen(true);
+    let latest = Some(("x-tidegate-min-position", "latest"));
+    for name in ["web", "shop"] {
+        a.call("POST", SERVICES, Some(service(name))).await;
+        let path = format!("{SERVICES}/{name}");
+        assert_eq!(b.send(get(&path, None)).await.status().as_u16(), 404, "the replica is behind");
+        assert_eq!(b.send(get(&path, latest)).await.status().as_u16(), 200, "{name}");
+    }
+    of_b.cut(true);
+    assert_eq!(b.send(get(&format!("{SERVICES}/web"), None)).await.status().as_u16(), 200);
+    assert_eq!(b.send(get(&format!("{SERVICES}/web"), latest)).await.status().as_u16(), 503);
+}
+
 /// A read or watch that names a position which the server does not reach in time fails with `Behind`; a watch
 /// does not start at an older state instead. The feed of an agent does, and contains the older position.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

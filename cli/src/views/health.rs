@@ -48,7 +48,11 @@ fn table(health: &Value, is_wide: bool, now: Timestamp) -> Option<Table> {
             continue;
         };
         let since = endpoint.since.map_or_else(|| "-".to_owned(), |since| age(since, now));
-        let held = if endpoint.held { " (held)" } else { "" };
+        let held = match (endpoint.held, endpoint.kept) {
+            (true, _) => " (held)",
+            (false, true) => " (kept)",
+            (false, false) => "",
+        };
         let mut row: Vec<Cell> = vec![
             socket(&endpoint.address.to_string(), &endpoint.port.to_string()).into(),
             Cell::toned(tone(endpoint.state), word(&endpoint.state)),

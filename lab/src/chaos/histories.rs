@@ -19,6 +19,8 @@
 //! - **Reads are monotonic** per server: a read returns a state that the store had. This state is not older than
 //!   any state that the same server returned or accepted before, nor than the minimum position in the request.
 //!   Reads from different servers may return an older state after a newer one.
+//! - **Reads of the latest state are linearizable**: the returned state is not older than any state that any
+//!   server had returned or accepted before the read began.
 //! - **Watches are complete**: a watcher receives every event after its start once and in order, even if it
 //!   switches between servers.
 //! - **Agents never return to an older revision**, and at each `synced` frame (end of a consistent batch of
@@ -86,18 +88,30 @@ pub enum ClientRequest {
         /// Precondition that the client sent with the write.
         demand: Demand,
     },
-    /// Read of one object. The server must return a state that is not older than the given revision.
+    /// Read of one object.
     Read {
         /// Name of the object to read.
         key: String,
-        /// Minimum revision of the returned state; `None` accepts any state.
-        at_least: Option<u64>,
+        /// Required age of the returned state.
+        freshness: Freshness,
     },
-    /// List of all objects. The server must return a state that is not older than the given revision.
+    /// List of all objects.
     List {
-        /// Minimum revision of the returned state; `None` accepts any state.
-        at_least: Option<u64>,
+        /// Required age of the returned state.
+        freshness: Freshness,
     },
+}
+
+/// Requirement of a read on the age of the returned state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Freshness {
+    /// No requirement: the server may return its replica, which may be older than that of other servers.
+    #[default]
+    Any,
+    /// Minimum revision of the returned state.
+    AtLeast(u64),
+    /// Every write that any server had accepted before the read began.
+    Latest,
 }
 
 /// Change of one object.
@@ -258,7 +272,8 @@ pub enum Rule {
     Refusal,
     /// Reads return a state that the store had.
     Read,
-    /// Reads from one server never return an older state than before.
+    /// Reads from one server never return an older state than before, and reads of the latest state never an
+    /// older state than any server.
     ReadOrder,
     /// Watches return every event once, in order.
     Watch,

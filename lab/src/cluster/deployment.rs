@@ -43,6 +43,8 @@ pub struct Options {
     /// True if nodes and the external client also get addresses in [`topology::LAN_V4`], the network of the
     /// load balancer addresses in the project's requirements document.
     pub lan: bool,
+    /// Further command-line arguments of the control server.
+    pub server_arguments: Vec<String>,
     /// Further command-line arguments of every agent.
     pub agent_arguments: Vec<String>,
     /// Number of etcd members next to the control server that form its store; 0 selects SQLite.
@@ -57,6 +59,7 @@ impl Default for Options {
             node_port_range: "30000-32767".to_owned(),
             modes: vec!["nftables"],
             lan: false,
+            server_arguments: Vec::new(),
             agent_arguments: Vec::new(),
             members: 0,
         }
@@ -115,22 +118,24 @@ impl Cluster {
             0 => format!("sqlite:{}", directory.path().join("control.sqlite").display()),
             count => etcd::url_beside(count),
         };
+        let mut arguments = words(&[
+            &format!("--listen={}", topology::CONTROL),
+            &format!("--store={store}"),
+            &format!("--service-cidr={}", options.service_cidr),
+            &format!("--node-port-range={}", options.node_port_range),
+            &format!("--allow-external-ip={}", topology::EXTERNAL_CIDRS),
+            "--insecure",
+            // Tests take away everything on purpose.
+            "--guard-vips-percent=100",
+            "--guard-endpoints-percent=100",
+            "--health-guard-percent=100",
+        ]);
+        arguments.extend_from_slice(&options.server_arguments);
         let mut server = Process::start(Plan {
             label: "tidegate-api".to_owned(),
             namespace: topology.control.clone(),
             program: binaries::find("tidegate-api")?,
-            arguments: words(&[
-                &format!("--listen={}", topology::CONTROL),
-                &format!("--store={store}"),
-                &format!("--service-cidr={}", options.service_cidr),
-                &format!("--node-port-range={}", options.node_port_range),
-                &format!("--allow-external-ip={}", topology::EXTERNAL_CIDRS),
-                "--insecure",
-                // Tests take away everything on purpose.
-                "--guard-vips-percent=100",
-                "--guard-endpoints-percent=100",
-                "--health-guard-percent=100",
-            ]),
+            arguments,
             environment: Vec::new(),
             log: directory.path().join("control.log"),
         })?;

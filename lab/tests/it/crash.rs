@@ -16,7 +16,7 @@ use std::{
 
 use lab::{
     chaos::{
-        histories::{ChangeEvent, History, Operation, RequestOutcome, WatchStep, check},
+        histories::{ChangeEvent, Freshness, History, Operation, RequestOutcome, WatchStep, check},
         servers::{
             site::{Site, client},
             watchers::{self, Course},
@@ -154,7 +154,7 @@ async fn gather(
     is_calm.wait_for(|calm| *calm).await.unwrap();
     let mut last = ClientWriter::new(&site, WRITERS, seed).unwrap();
     let head = last.mark(0, 0).await.expect("the server serves, and nobody strikes it");
-    last.list(0, Some(head)).await;
+    last.list(0, Freshness::AtLeast(head)).await;
     operations.extend(last.into_operations());
     let (_goal, goals) = watch::channel(Some(head));
     let log = watchers::watch(Arc::clone(&site), "the log".to_owned(), Course::Server(0), goals);

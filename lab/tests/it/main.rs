@@ -34,6 +34,7 @@ mod restore;
 mod rollback;
 mod scale;
 mod services;
+mod silence;
 mod three_servers;
 mod traffic;
 mod units;

@@ -219,6 +219,10 @@ pub struct CompiledEndpoint {
     /// ready nor serving.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<Box<Maintenance>>,
+    /// True if the endpoint is a Workload whose Node is lost: its agent sends no reports. Other nodes then check
+    /// the endpoint, which stays in service unless it fails.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub node_lost: bool,
 }
 
 /// Setting that is not implemented, with a message that names an alternative.

@@ -257,8 +257,8 @@ impl Snapshot {
         self.workloads_by_node.get(node).into_iter().flatten().filter_map(|key| self.objects.get(key))
     }
 
-    /// Returns true if a Node counts as lost because its agent is silent. Workloads on a lost Node are not used as
-    /// endpoints.
+    /// Returns true if a Node counts as lost because its agent is silent. Other nodes check the Workloads on a lost
+    /// Node.
     #[must_use]
     pub fn is_lost(&self, node: &Name) -> bool {
         self.lost_nodes.contains(node)

@@ -118,6 +118,11 @@ pub enum ConditionReason {
         message = "If the failures are real, remove the endpoints from service with `tidegate health --confirm`."
     )]
     HealthGuardHeld,
+    /// Endpoints on a lost Node stay in use although unreachable, because no endpoint of the port is healthy.
+    #[strum(
+        message = "Restore `tidegate-agent` on the Node. If the machine has failed, start the workloads elsewhere."
+    )]
+    LastEndpointsKept,
     /// All endpoints of a port are used: the healthy share is below `spec.healthCheck.panicThreshold`.
     #[strum(
         message = "Examine the unhealthy endpoints; `tidegate health` shows the last result of each node."
@@ -302,9 +307,9 @@ pub enum ConditionReason {
     /// The phase of the Workload excludes it from Services.
     #[strum(message = "Set `spec.phase` to Running when the Workload accepts connections.")]
     NotRunning,
-    /// The agent of the Workload's Node has been silent for so long that the Node counts as lost.
+    /// The agent of the Workload's Node is silent, and other nodes find the Workload unhealthy.
     #[strum(
-        message = "Restore `tidegate-agent` on the Node. The Workload is an endpoint again at its next report."
+        message = "Examine the machine. The Workload is an endpoint again when it answers or its agent reports."
     )]
     NodeLost,
     /// The Workload has none of the ports that the Services name as `targetPort`.

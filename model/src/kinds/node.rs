@@ -41,7 +41,9 @@ pub struct NodeSpec {
     pub zone: Option<Label>,
     /// Networks of the workloads on this Node, at most 64, such as `10.1.13.0/24`. Traffic from the workload
     /// networks of all Nodes to a virtual address keeps its source address. Other sources are masqueraded if
-    /// at least one Node has workload networks of the IP family. Default: none.
+    /// at least one Node has workload networks of the IP family. With `externalTrafficPolicy` Local, workloads
+    /// of this Node may use the endpoints of all Nodes; workloads of other Nodes count as external. Default:
+    /// none.
     #[serde(default, rename = "workloadCIDRs", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 64)]
     pub workload_cidrs: Vec<IpNet>,
@@ -64,8 +66,9 @@ pub struct NodeSpec {
     /// addresses, as with `unschedulable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<Maintenance>,
-    /// Time since which the Node counts as lost, because its agent sends no reports (RFC 3339, UTC). Workloads on
-    /// a lost Node are not used as endpoints. Set and removed by the server. Absent if the Node is not lost.
+    /// Time since which the Node counts as lost, because its agent sends no reports (RFC 3339, UTC). Other nodes
+    /// check the Workloads on a lost Node, which stay endpoints unless they fail. Set and removed by the server.
+    /// Absent if the Node is not lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime, read_only)]
     pub lost_since: Option<Timestamp>,
@@ -173,8 +176,9 @@ pub struct ProxyOptions {
     /// True if all traffic to virtual addresses is masqueraded, regardless of its source. Default: false.
     #[serde(default)]
     pub masquerade_all: bool,
-    /// Networks whose addresses this Node treats as workloads, at most 64, such as `10.1.0.0/16`. Default:
-    /// `workloadCIDRs` of all Nodes.
+    /// Networks whose addresses this Node treats as workloads, at most 64, such as `10.1.0.0/16`. If none of
+    /// the `workloadCIDRs` of the Node lies in these networks, all of them count as workloads of this Node.
+    /// Default: `workloadCIDRs` of all Nodes.
     #[serde(default, rename = "clusterCIDRs", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 64)]
     pub cluster_cidrs: Vec<IpNet>,

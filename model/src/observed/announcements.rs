@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    kinds::address::Announcement,
+    kinds::address::{Announcement, Candidate},
     primitives::name::Name,
     wire::report::{AddressReport, AnnouncementRole},
 };
@@ -144,27 +144,37 @@ impl AnnouncementBook {
         page.into_iter().flat_map(|page| page.parts.iter().map(|(node, part)| (node, &part.announced)))
     }
 
-    /// Returns the candidate that took over an address from the first candidate of `order`: the candidate
-    /// that became owner last, while it followed this order or a newer one. `None` if the first candidate
-    /// itself became owner last, or no candidate became owner since the order was recorded.
+    /// Returns the role that a node reports for an address while it follows a candidate order of at least `epoch`.
     #[must_use]
-    pub fn takeover(&self, address: IpAddr, order: &Announcement) -> Option<&Name> {
-        let page = self.pages.get(&address)?;
-        let first = &order.candidates.first()?.node;
-        let is_candidate = |node: &Name| order.candidates.iter().any(|candidate| candidate.node == *node);
-        let claims = page
-            .parts
-            .iter()
-            .filter(|(node, part)| part.announced.epoch >= order.epoch && is_candidate(node));
-        let newest = claims.filter_map(|(node, part)| Some((part.owner_since?, node))).max()?;
-        (newest.0 > page.ordered_at && newest.1 != first).then_some(newest.1)
+    pub fn role(&self, address: IpAddr, node: &Name, epoch: u64) -> Option<AnnouncementRole> {
+        let announced = &self.pages.get(&address)?.parts.get(node)?.announced;
+        (announced.epoch >= epoch).then_some(announced.role)
+    }
+
+    /// Returns the candidates, other than the first one of `order`, that claim an address, in the order of their
+    /// rank. A candidate claims the address if it became owner since the order was recorded, while it followed this
+    /// order or a newer one.
+    pub fn claims<'a>(
+        &'a self,
+        address: IpAddr,
+        order: &'a Announcement,
+    ) -> impl Iterator<Item = &'a Candidate> {
+        let page = self.pages.get(&address);
+        let claims = move |candidate: &&Candidate| {
+            let state = page.and_then(|page| Some((page, page.parts.get(&candidate.node)?)));
+            state.is_some_and(|(page, state)| {
+                state.announced.epoch >= order.epoch
+                    && state.owner_since.is_some_and(|since| since > page.ordered_at)
+            })
+        };
+        order.candidates.iter().skip(1).filter(claims)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{kinds::address::Candidate, primitives::quantity::Timestamp};
+    use crate::primitives::quantity::Timestamp;
 
     const ADDRESS: &str = "192.0.2.7";
 
@@ -200,39 +210,42 @@ mod tests {
         Announcement { epoch, candidates: nodes.iter().map(candidate).collect(), ..Announcement::default() }
     }
 
-    fn takeover(book: &AnnouncementBook, order: &Announcement) -> Option<String> {
-        book.takeover(ADDRESS.parse().unwrap(), order).map(ToString::to_string)
+    fn claims(book: &AnnouncementBook, order: &Announcement) -> Vec<String> {
+        book.claims(ADDRESS.parse().unwrap(), order).map(|candidate| candidate.node.to_string()).collect()
     }
 
     #[test]
-    fn the_newest_owner_has_taken_over_and_two_owners_do_not_alternate() {
+    fn candidates_that_became_owner_since_the_order_claim_the_address_in_the_order_of_their_rank() {
         let mut book = AnnouncementBook::default();
         report(&mut book, "a", AnnouncementRole::Owner, 1);
-        assert_eq!(takeover(&book, &order(1, &["a", "b"])), None, "the first owns");
+        assert_eq!(claims(&book, &order(1, &["a", "b", "c"])), [""; 0], "the first owns");
+        report(&mut book, "c", AnnouncementRole::Owner, 1);
         report(&mut book, "b", AnnouncementRole::Owner, 1);
-        assert_eq!(takeover(&book, &order(1, &["a", "b"])).as_deref(), Some("b"));
+        assert_eq!(claims(&book, &order(1, &["a", "b", "c"])), ["b", "c"]);
         book.record_order(ADDRESS.parse().unwrap());
         report(&mut book, "a", AnnouncementRole::Owner, 2);
         report(&mut book, "b", AnnouncementRole::Owner, 2);
         assert_eq!(
-            takeover(&book, &order(2, &["b", "a"])),
-            None,
+            claims(&book, &order(2, &["b", "a"])),
+            [""; 0],
             "a continues while it does not receive announcements of b"
         );
     }
 
     #[test]
-    fn claims_under_an_older_order_are_no_takeover() {
+    fn states_under_an_older_order_are_no_claims() {
         let mut book = AnnouncementBook::default();
         report(&mut book, "a", AnnouncementRole::Owner, 1);
         book.record_order(ADDRESS.parse().unwrap());
-        assert_eq!(takeover(&book, &order(2, &["c", "a"])), None, "an older epoch");
+        assert_eq!(claims(&book, &order(2, &["c", "a"])), [""; 0], "an older epoch");
         report(&mut book, "a", AnnouncementRole::Owner, 2);
-        assert_eq!(takeover(&book, &order(2, &["c", "a"])), None, "it became owner before the order");
+        assert_eq!(claims(&book, &order(2, &["c", "a"])), [""; 0], "it became owner before the order");
         report(&mut book, "a", AnnouncementRole::Standby, 2);
         report(&mut book, "a", AnnouncementRole::Owner, 2);
-        assert_eq!(takeover(&book, &order(2, &["c", "a"])).as_deref(), Some("a"), "c has failed in between");
-        assert_eq!(takeover(&book, &order(2, &["c", "d"])), None, "no candidate");
+        assert_eq!(claims(&book, &order(2, &["c", "a"])), ["a"], "c has failed in between");
+        assert_eq!(claims(&book, &order(2, &["c", "d"])), [""; 0], "no candidate");
+        let role = |epoch| book.role(ADDRESS.parse().unwrap(), &name("a"), epoch);
+        assert_eq!((role(2), role(3)), (Some(AnnouncementRole::Owner), None));
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod rank;
 
 pub(crate) use self::rank::rendezvous;
 mod reason;
+mod takeover;
 
 pub(crate) use judge::covering;
 pub use judge::{AddressEvaluation, Eligibility, EligibleNode, evaluate};
@@ -92,7 +93,7 @@ pub fn assign(view: &ClusterView<'_>, inputs: &AssignmentInputs<'_>, address: Ip
         return leave;
     };
     let current = &record.announcement;
-    let takeover = inputs.book.takeover(address, current);
+    let takeover = takeover::confirmed(view, inputs.book, address, current);
     let ranked = rank::rank(&evaluation, current, takeover, inputs.owned, address);
     let known: BTreeSet<_> = current.candidates.iter().map(|candidate| &candidate.node).collect();
     let waiting: BTreeSet<Name> =

@@ -10,12 +10,16 @@
 mod book;
 mod guard;
 mod judge;
+mod suspicion;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use crate::{
     cluster::compiled::CompiledService,
-    kinds::endpoint_health::CheckKey,
+    kinds::{endpoint_health::CheckKey, health_check::HealthCheck},
     primitives::{name::Name, quantity::Port},
 };
 
@@ -23,17 +27,29 @@ pub use self::{
     book::{CheckResult, HealthBook, HealthUpdate, RESULTS_KEPT_MAX},
     guard::{GUARD_ENDPOINTS_MIN, GUARD_PERCENT_DEFAULT, GUARD_WINDOW_SECS, Guard, HeldEndpoint},
     judge::{HealthDecision, HealthInputs, Tally, judge},
+    suspicion::{dead_nodes, is_suspected, is_watched, lost_nodes, suspicion_check, unchecked},
 };
 
 /// Number of nodes that check an endpoint if its own Node cannot check it. The majority of their results
 /// determines the state of the endpoint.
 pub const CHECKERS: usize = 3;
-/// Returns the endpoints of a Service that must be checked, each with its Node if known. The result is empty
-/// if the Service has no health check. Terminating endpoints are excluded, because they accept no new
-/// connections regardless of the result.
+
+/// Returns the check that agents run for a Service: its health check, otherwise a TCP check if an endpoint is on a
+/// lost Node, otherwise `None`.
+#[must_use]
+pub fn check_of(service: &CompiledService) -> Option<Cow<'_, HealthCheck>> {
+    match &service.health_check {
+        Some(check) => Some(Cow::Borrowed(&**check)),
+        None => is_suspected(service).then(|| Cow::Owned(suspicion_check())),
+    }
+}
+
+/// Returns the endpoints of a Service that must be checked, each with its Node if known. Without a health check,
+/// these are the endpoints of TCP ports on lost Nodes. Terminating endpoints are excluded, because they accept no
+/// new connections regardless of the result.
 #[must_use]
 pub fn checks(service: &CompiledService) -> BTreeMap<CheckKey, Option<Name>> {
-    let Some(check) = &service.health_check else { return BTreeMap::new() };
+    let Some(check) = &service.health_check else { return suspicion::checks(service) };
     let endpoints = service.ports.iter().flat_map(|port| &port.endpoints);
     let endpoints = endpoints.filter(|endpoint| !endpoint.terminating);
     let key = |address, port: Port| CheckKey { address, port: check.port.unwrap_or(port) };

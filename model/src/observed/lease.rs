@@ -9,9 +9,9 @@ use std::{cmp::Reverse, collections::BTreeSet};
 
 use crate::primitives::{name::Name, quantity::Timestamp};
 
-/// Time without reports after which the Workloads of a Node are no longer endpoints, in seconds. The time is
-/// longer than a restart of the agent or of the control server, which must not remove working endpoints, and
-/// equals the default of the Kubernetes node monitor.
+/// Default time without reports after which a Node counts as lost, in seconds: other nodes then check its
+/// Workloads, and those that fail are no longer endpoints. The time is longer than a restart of the agent or of the
+/// control server, and equals the default of the Kubernetes node monitor.
 pub const ENDPOINT_LEASE_SECS: i64 = 40;
 /// Time without reports after which a Node is no candidate for announcing addresses, in seconds: three missed
 /// reports at intervals of 5 s. Candidates monitor each other and fail over without the control server, so a

@@ -52,7 +52,7 @@ pub use self::bgp::{bfd_profile_status, bgp_peer_status, node_bgp_status};
 pub use self::bgp_peer::with_sessions;
 pub use self::health::service_health;
 pub use self::node::node_status;
-pub use self::sources::{endpoint_set_status, workload_status};
+pub use self::sources::{endpoint_set_status, verdict_of_others, workload_status};
 
 /// Maximum number of Nodes listed in the status of a Service; the counts include all Nodes.
 const NOT_VERIFIED_LISTED_MAX: usize = 10;

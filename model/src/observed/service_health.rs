@@ -26,7 +26,8 @@ pub struct ServiceHealth {
     /// percent are healthy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub panic_ports: Vec<String>,
-    /// Checked endpoints, in the order of addresses and ports; empty for a Service without a health check.
+    /// Checked endpoints, in the order of addresses and ports. For a Service without a health check, these are the
+    /// endpoints on lost Nodes.
     pub endpoints: Vec<CheckedEndpoint>,
 }
 
@@ -56,6 +57,13 @@ pub struct CheckedEndpoint {
     /// once (health guard).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
+    /// True if the Node of the endpoint is lost: its agent is silent, and other nodes check the endpoint.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub node_lost: bool,
+    /// True if the endpoint is in service although other nodes find it unhealthy, because its Node is lost and no
+    /// endpoint of the port is healthy.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept: bool,
     /// Nodes that check the endpoint, with their results.
     pub checkers: BTreeMap<Name, Checker>,
 }
@@ -70,7 +78,8 @@ pub enum HealthState {
     /// The state is undecided, because no majority of the checking nodes reports the endpoint as healthy or
     /// unhealthy.
     Pending,
-    /// None of the nodes that check the endpoint reports. The last decision remains in force.
+    /// No node can check the endpoint, or none of the nodes that check it reports. The last decision remains in
+    /// force.
     Unknown,
 }
 
@@ -93,7 +102,7 @@ pub struct Checker {
 
 impl CheckedEndpoint {
     /// Returns true if the endpoint is unhealthy: removed from service, or kept in service only by the health
-    /// guard.
+    /// guard or as the last one of a port.
     #[must_use]
     pub const fn is_out(&self) -> bool {
         self.share == 0 || self.held

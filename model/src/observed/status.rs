@@ -146,10 +146,11 @@ pub struct EndpointCounts {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub maintenance: u32,
     /// Number of unhealthy addresses: removed from service by health checks, or kept in service by the health
-    /// guard.
+    /// guard or as the last ones of a port.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unhealthy: u32,
-    /// Number of addresses whose health is unknown, because the nodes that check them do not report.
+    /// Number of addresses whose health is unknown, because the nodes that check them do not report or no node can
+    /// check them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unknown: u32,
 }

@@ -21,7 +21,7 @@ use crate::{
 /// Networks that the packet rules of a node distinguish.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Networks {
-    /// Workload networks of both IP families, disjoint.
+    /// Networks of the workloads on this node, of both IP families, disjoint.
     pub workloads: BTreeSet<IpNet>,
     /// Sources that [`Masquerade::OffCluster`] masquerades, as disjoint networks of both IP families.
     pub masquerade_sources: BTreeSet<IpNet>,
@@ -123,11 +123,11 @@ pub enum FrontendMatch<'a, K> {
 /// variants is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// The source is in a workload network.
+    /// The source is in a workload network of this node.
     Workload,
     /// The source is the node itself.
     Node,
-    /// The source is neither a workload nor the node itself, such as another node.
+    /// The source is neither a workload of this node nor the node itself, such as another node or its workloads.
     Elsewhere,
 }
 

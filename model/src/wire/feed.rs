@@ -157,6 +157,12 @@ pub struct NodeState {
     /// Options of the proxy.
     #[serde(default)]
     pub proxy: ProxyOptions,
+    /// Workload networks of this node, such as `10.1.13.0/24`. With policy Local, connections from these
+    /// networks to external addresses and node ports may use the endpoints of all nodes. Absent if the control
+    /// server does not send them; the workload networks of all Nodes then count.
+    #[serde(default, rename = "workloadCIDRs", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>)]
+    pub workload_cidrs: Option<BTreeSet<IpNet>>,
     /// BGP settings of the node. Absent if the node has no BGP peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bgp: Option<Box<BgpState>>,

@@ -18,7 +18,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv4Subnets, Ipv6Net, Ipv6Subnets};
 #[must_use]
 pub fn networks(network: &NetworkState, node: &NodeState) -> Networks {
     let own: BTreeSet<_> = node.proxy.cluster_cidrs.iter().copied().collect();
-    let workloads = if own.is_empty() { &network.workload_cidrs } else { &own };
+    let of_cluster = if own.is_empty() { &network.workload_cidrs } else { &own };
     let answering: BTreeSet<_> = node.proxy.node_port_addresses.iter().copied().collect();
     let answering = if answering.is_empty() {
         IpFamily::ALL.into_iter().map(whole).collect()
@@ -26,10 +26,40 @@ pub fn networks(network: &NetworkState, node: &NodeState) -> Networks {
         aggregate(&answering)
     };
     Networks {
-        workloads: aggregate(workloads),
-        masquerade_sources: masquerade_sources(workloads, node.proxy.masquerade_all),
+        workloads: aggregate(&local_workloads(network, node)),
+        masquerade_sources: masquerade_sources(of_cluster, node.proxy.masquerade_all),
         node_ports: answering,
     }
+}
+
+/// Returns the networks of the workloads that run on a node itself.
+///
+/// These are the workload networks of the Node. If `clusterCIDRs` contains none of them in an IP family, which
+/// is common if another program allocates the addresses of workloads, the workloads of a node cannot be
+/// distinguished in this family, and `clusterCIDRs` counts as a whole. If the control server does not send the
+/// networks of the Node, the workload networks of the cluster count.
+fn local_workloads(network: &NetworkState, node: &NodeState) -> BTreeSet<IpNet> {
+    let cluster_cidrs = &node.proxy.cluster_cidrs;
+    let Some(of_node) = &node.workload_cidrs else {
+        let has_own = !cluster_cidrs.is_empty();
+        return if has_own {
+            cluster_cidrs.iter().copied().collect()
+        } else {
+            network.workload_cidrs.clone()
+        };
+    };
+    let of_family = |family: IpFamily| {
+        let is_of_family = move |net: &&IpNet| IpFamily::of_net(net) == family;
+        let of_cluster: Vec<IpNet> = cluster_cidrs.iter().filter(is_of_family).copied().collect();
+        let of_node = of_node.iter().filter(is_of_family).copied();
+        if of_cluster.is_empty() {
+            return of_node.collect();
+        }
+        let inside: Vec<IpNet> =
+            of_node.filter(|net| of_cluster.iter().any(|outer| outer.contains(net))).collect();
+        if inside.is_empty() { of_cluster } else { inside }
+    };
+    IpFamily::ALL.into_iter().flat_map(of_family).collect()
 }
 
 /// Returns the sources whose connections to virtual addresses are masqueraded on a node.
@@ -108,6 +138,35 @@ mod tests {
             workload_cidrs: cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect(),
             ..NetworkState::default()
         }
+    }
+
+    fn node(own: Option<&[&str]>, cluster_cidrs: &[&str]) -> NodeState {
+        let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpNet>>();
+        let proxy = ProxyOptions { cluster_cidrs: nets(cluster_cidrs), ..ProxyOptions::default() };
+        let workload_cidrs = own.map(|own| nets(own).into_iter().collect());
+        NodeState { proxy, workload_cidrs, ..NodeState::default() }
+    }
+
+    #[test]
+    fn only_workloads_of_the_node_itself_take_the_short_cut() {
+        let cluster = network(&["10.1.0.0/16", "10.2.0.0/16", "fd01::/16", "fd02::/16"]);
+        let local = |node: NodeState| {
+            networks(&cluster, &node).workloads.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(local(node(Some(&["10.1.0.0/16", "fd01::/16"]), &[])), ["10.1.0.0/16", "fd01::/16"]);
+        assert_eq!(local(node(Some(&[]), &[])), [""; 0]);
+        assert_eq!(local(node(Some(&["10.1.0.0/16"]), &["10.0.0.0/8"])), ["10.1.0.0/16"]);
+        let elsewhere = node(Some(&["10.1.0.0/16", "fd01::/16"]), &["172.16.0.0/12"]);
+        assert_eq!(local(elsewhere), ["172.16.0.0/12", "fd01::/16"]);
+        // A control server of the previous version.
+        assert_eq!(local(node(None, &[])), ["10.1.0.0/16", "10.2.0.0/16", "fd01::/16", "fd02::/16"]);
+        assert_eq!(local(node(None, &["10.0.0.0/8"])), ["10.0.0.0/8"]);
+    }
+
+    #[test]
+    fn sources_in_the_workload_networks_of_any_node_are_not_masqueraded() {
+        let all = networks(&network(&["0.0.0.0/1", "128.0.0.0/2"]), &node(Some(&["0.0.0.0/1"]), &[]));
+        assert_eq!(all.masquerade_sources, ["192.0.0.0/2"].iter().map(|net| net.parse().unwrap()).collect());
     }
 
     fn sources(cidrs: &[&str]) -> Vec<String> {

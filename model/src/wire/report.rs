@@ -357,6 +357,9 @@ pub const CHECKS_REPORTED_MAX: usize = 5000;
 /// Maximum length of the message of a health check result in bytes.
 pub const CHECK_MESSAGE_BYTES_MAX: usize = 512;
 
+/// Message of a check whose connection the endpoint refused: its machine has answered.
+pub const CONNECTION_REFUSED: &str = "connection refused";
+
 /// Health of an endpoint according to one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

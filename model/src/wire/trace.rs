@@ -13,7 +13,7 @@ pub const STEPS_MAX: usize = 256;
 /// Maximum number of possible outcomes in a trace. If there may be more, they are not compared with those of
 /// the desired state.
 pub const ENDS_MAX: usize = 4096;
-/// Maximum number of endpoints that the description of the outcomes lists.
+/// Maximum number of endpoints that the text form of a packet trace lists.
 const ENDS_WRITTEN_MAX: usize = 6;
 
 /// First packet of a connection: source, destination, protocol and port.

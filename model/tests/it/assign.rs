@@ -1,6 +1,8 @@
 //! Assignment of load balancer addresses to nodes: reasons why a node is no candidate, stable and balanced
 //! owners, takeovers and drains.
 
+mod takeover;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
@@ -49,6 +51,10 @@ struct World {
 
 fn name(text: &str) -> Name {
     Name::parse(text).unwrap()
+}
+
+fn names(texts: &[String]) -> Vec<Name> {
+    texts.iter().map(|text| name(text)).collect()
 }
 
 fn ip(last: usize) -> IpAddr {
@@ -208,6 +214,27 @@ impl World {
         );
     }
 
+    /// Sets the BFD states of other nodes in the report of `node`.
+    fn monitor(&mut self, node: &Name, peers: &[(&Name, &str)]) {
+        let host = |node: &Name| usize::from(node.as_str().as_bytes()[0] - b'a') + 1;
+        let peer = |(peer, state): &(&Name, &str)| json!({ "node": peer, "address": ip(host(peer)), "state": state, "since": "2026-11-21T09:00:00Z" });
+        let peers: Vec<_> = peers.iter().map(peer).collect();
+        self.reports.insert(node.clone(), report(host(node), json!({ "peers": peers })));
+    }
+
+    /// Sets the BFD states that the nodes report while the nodes of each group reach each other only.
+    fn partition(&mut self, groups: &[&[&Name]]) {
+        let all: Vec<_> = groups.iter().flat_map(|group| group.iter().copied()).collect();
+        for group in groups {
+            for node in *group {
+                let others = all.iter().copied().filter(|other| other != node);
+                let peers: Vec<_> =
+                    others.map(|other| (other, if group.contains(&other) { "Up" } else { "Down" })).collect();
+                self.monitor(node, &peers);
+            }
+        }
+    }
+
     fn why_not(&self, last: usize, node: &str) -> String {
         let judgement = self.with_scene(|scene| evaluate(scene, ip(last)).unwrap());
         judgement.eligibility(&name(node)).unwrap().reason().map(ToString::to_string).unwrap_or_default()
@@ -333,11 +360,13 @@ fn an_owner_stays_while_it_lacks_a_change_and_is_replaced_after_a_failure() {
 fn a_takeover_is_recorded_and_the_former_owner_does_not_preempt_it() {
     let mut world = World::new(&["a", "b", "c"], 1);
     world.settle(101);
-    let before = world.order(101);
+    let before = names(&world.order(101));
     let epoch = world.announcement(101).epoch;
-    world.say(&before[0], 101, AnnouncementRole::Owner, epoch);
-    world.say(&before[1], 101, AnnouncementRole::Owner, epoch);
-    assert!(world.settle(101));
+    world.say(before[0].as_str(), 101, AnnouncementRole::Owner, epoch);
+    world.say(before[1].as_str(), 101, AnnouncementRole::Owner, epoch);
+    world.partition(&[&[&before[0]], &[&before[1], &before[2]]]);
+    assert!(world.settle(101), "the third candidate confirms the takeover");
+    let before: Vec<_> = before.iter().map(ToString::to_string).collect();
     assert_eq!(world.order(101)[..2], [before[1].clone(), before[0].clone()]);
     world.lost.insert(name(&before[0]));
     assert!(world.settle(101) && world.order(101) == [before[1].clone(), before[2].clone()]);

@@ -192,6 +192,24 @@ fn f166_source_ranges_allow_and_refuse() {
     assert!(only(&denied).candidates.is_empty(), "nothing is chosen for who may not connect");
 }
 
+/// A workload of another node that uses this node's node port is external: an endpoint on a third node would reply
+/// to it directly.
+#[test]
+fn f048_f166_policy_local_gives_workloads_of_other_nodes_the_endpoints_of_the_node_only() {
+    let world = World::new(&json!({
+        "type": "NodePort",
+        "externalTrafficPolicy": "Local",
+        "ports": [{ "name": "http", "port": 80, "targetPort": 8080, "nodePort": 30080 }],
+    }));
+    let other = world.packet("10.2.0.9", "192.0.2.200", 30080);
+    assert_eq!(only(&other).fate, "goes to 10.1.0.2:8080, seen as the client");
+    let unused: Vec<_> = only(&other).candidates.iter().filter(|one| !one.used).collect();
+    assert_eq!(unused.len(), 1, "{unused:?}");
+    assert_eq!(unused[0].why, "it is on b, and the traffic policy is Local");
+    let own = world.packet("10.1.0.9", "192.0.2.200", 30080);
+    assert_eq!(only(&own).fate, "goes to 10.1.0.2:8080 or 10.2.0.2:8080, seen as the client");
+}
+
 #[test]
 fn f166_the_reason_for_an_unreachable_address_is_never_empty() {
     let mut world = World::new(&json!({}));

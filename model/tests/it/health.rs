@@ -62,12 +62,13 @@ struct Nodes {
     book: HealthBook,
     checkers: BTreeSet<Name>,
     silent: BTreeSet<Name>,
+    dead: BTreeSet<Name>,
 }
 
 impl Nodes {
     fn new() -> Self {
         let checkers = ["a", "b", "c"].map(name).into();
-        Self { book: HealthBook::default(), checkers, silent: BTreeSet::new() }
+        Self { book: HealthBook::default(), checkers, silent: BTreeSet::new(), dead: BTreeSet::new() }
     }
 
     /// Applies a report of a node with the results for Service `web`, each with the last octet of the
@@ -90,6 +91,7 @@ impl Nodes {
             book: &self.book,
             checkers: &self.checkers,
             is_reporting: &is_reporting,
+            dead: &self.dead,
             now: at(secs),
         };
         judge(&inputs, &compiled(cluster), cluster.snapshot.endpoint_health(&key("web")))
@@ -110,6 +112,7 @@ impl Nodes {
             book: &self.book,
             checkers: &self.checkers,
             is_reporting: &is_reporting,
+            dead: &self.dead,
             now: at(0),
         };
         let health = service_health(&cluster.snapshot, &compiled(cluster), &inputs, &Guard::new(33));
@@ -288,6 +291,7 @@ fn f148_the_panic_threshold_uses_all_endpoints_when_too_few_are_healthy() {
         book: &nodes.book,
         checkers: &nodes.checkers,
         is_reporting: &is_reporting,
+        dead: &nodes.dead,
         now: at(0),
     };
     let health = service_health(&cluster.snapshot, &compiled(&cluster), &inputs, &Guard::new(33));

@@ -65,6 +65,7 @@ fn an_endpoint() -> impl Strategy<Value = CompiledEndpoint> {
             serving,
             terminating,
             maintenance: None,
+            node_lost: false,
         },
     )
 }

@@ -60,7 +60,8 @@ const LEAVE_TIME_MAX: Duration = Duration::from_secs(4);
 #[derive(Debug, Clone, Default)]
 pub struct Announcing(Option<Sender<Message>>);
 
-/// State change that the announcing thread must process before the agent writes the change to the kernel.
+/// Addresses and Services that the next update of the kernel changes. The announcing thread must process them
+/// before that update, so that the node never announces an address that its kernel no longer serves.
 #[derive(Debug, Clone, Default)]
 pub struct Following {
     /// Added, changed and removed load balancer addresses; `None` marks a removed address.

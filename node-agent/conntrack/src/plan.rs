@@ -72,8 +72,8 @@ pub struct LocalAddresses {
     pub all: BTreeSet<IpAddr>,
     /// Addresses on which node ports are served.
     pub node_ports: BTreeSet<IpAddr>,
-    /// True if a relay on the node receives every new connection, so that flows end at the node's own
-    /// addresses.
+    /// True if a userspace relay on the node accepts all new connections to Services, so that conntrack entries
+    /// have an address of the node as destination instead of an endpoint.
     pub have_relays: bool,
 }
 

@@ -170,8 +170,8 @@ fn desired(services: &[u8]) -> DesiredState {
     DesiredState { programs: services.iter().map(program).collect(), ..DesiredState::default() }
 }
 
-/// Two Services are programmed, then one of them is removed: each change is written once, and another
-/// backend of the mode takes over without a write.
+/// The test mode writes each change once when two Services are added and one of them is removed. A second
+/// backend that starts on the existing kernel state writes nothing.
 #[test]
 fn a_toy_mode_is_opened_by_its_arm_and_programs_the_desired_state() {
     let kernel = ToyKernel::default();

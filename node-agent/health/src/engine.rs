@@ -21,9 +21,11 @@ use super::{
     refusals::{Limit, Streaks},
     slots::Slots,
     status::CheckedEndpoints,
-    verdict::Verdict,
+    verdict::{Outcome, Verdict},
 };
 
+/// Message about a check that was ended to make room for another one.
+const EVICTED: &str = "the check ended early, because this node runs too many checks at once";
 /// Odd constant by which random bits are multiplied, so that checks that start together get different random
 /// numbers.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -49,6 +51,15 @@ pub(super) struct Engine {
     left_out: BTreeMap<ServiceKey, usize>,
     checked: CheckedEndpoints,
     change: Change,
+}
+
+/// Checks that start now, and running checks that must end.
+#[derive(Default)]
+pub(super) struct StartedChecks {
+    /// Checks to abort, because other checks use their slots. They have no result.
+    pub(super) evicted: Vec<Id>,
+    /// Checks to run, each with its probe.
+    pub(super) probes: Vec<(Id, Probe)>,
 }
 
 /// Health checks of one Service, with their common configuration.
@@ -202,29 +213,37 @@ impl Engine {
         }
     }
 
-    /// Returns the time at which the next check must start; `None` if no check is scheduled.
+    /// Returns the time at which [`Self::start`] must be called next; `None` if no check is scheduled.
     pub(super) fn next_due(&self) -> Option<Instant> {
+        self.first_due().into_iter().chain(self.slots.next_eviction()).min()
+    }
+
+    fn first_due(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Starts checks whose scheduled time has passed, as many as the limit of running checks allows. Returns
-    /// each with its probe, which the caller must run.
-    pub(super) fn start(&mut self, now: Instant) -> Vec<(Id, Probe)> {
-        while self.next_due().is_some_and(|at| at <= now) {
+    /// Starts checks whose scheduled time has passed, as many as the limits of running checks allow.
+    pub(super) fn start(&mut self, moment: Moment) -> StartedChecks {
+        let Moment { now, .. } = moment;
+        while self.first_due().is_some_and(|at| at <= now) {
             let Some((_, (service, key))) = self.due.pop_first() else { break };
             if let Some(check) = check_mut(&mut self.services, &service, key) {
                 check.stage = Stage::Waiting;
                 self.slots.ask(&service, key);
             }
         }
-        let mut started = Vec::new();
-        while let Some((service, key)) = self.slots.next() {
-            match self.ask(&service, key, now) {
-                Some(probe) => started.push(((service, key), probe)),
-                None => self.slots.leave(&service),
+        let mut started = StartedChecks::default();
+        loop {
+            while let Some((service, key)) = self.slots.next(now) {
+                match self.ask(&service, key, now) {
+                    Some(probe) => started.probes.push(((service, key), probe)),
+                    None => self.slots.leave(&service, key),
+                }
             }
+            let Some(evicted) = self.slots.evict(now) else { return started };
+            self.finish(&evicted, &Verdict::new(Outcome::NotAsked, EVICTED), moment);
+            started.evicted.push(evicted);
         }
-        started
     }
 
     fn ask(&mut self, service: &ServiceKey, key: CheckKey, now: Instant) -> Option<Probe> {
@@ -236,7 +255,7 @@ impl Engine {
 
     /// Applies the result of a check to the endpoint's health and schedules the next check.
     pub(super) fn finish(&mut self, (service, key): &Id, verdict: &Verdict, moment: Moment) {
-        self.slots.leave(service);
+        self.slots.leave(service, *key);
         let Some(group) = self.services.get_mut(service) else { return };
         let Some(check) = group.checks.get_mut(key) else { return };
         let Stage::Running(begun) = check.stage else { return };
@@ -286,8 +305,8 @@ impl Engine {
     }
 
     /// Counts a running check as ended after it was aborted, so that a waiting check can start.
-    pub(super) fn cut(&mut self, (service, _): &Id) {
-        self.slots.leave(service);
+    pub(super) fn cut(&mut self, (service, key): &Id) {
+        self.slots.leave(service, *key);
     }
 
     /// Returns the number of checks that should have started but wait, because the maximum number of checks

@@ -36,7 +36,7 @@ use tokio::sync::watch;
 
 use self::{inbox::Inbox, plan::Changes};
 pub use self::{
-    slots::{CHECKS_IN_FLIGHT_MAX, CHECKS_IN_FLIGHT_PER_SERVICE_MAX},
+    slots::{CHECKS_IN_FLIGHT_MAX, CHECKS_IN_FLIGHT_PER_NAMESPACE_MAX, CHECKS_IN_FLIGHT_PER_SERVICE_MAX},
     status::{CheckedEndpoints, Counts},
 };
 

@@ -4,6 +4,7 @@
 //! the set of checking nodes changes, the endpoints of all Services with a health check are assigned again.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -102,9 +103,9 @@ impl Plan {
 
     fn look_at(&mut self, key: ServiceKey, service: Option<Arc<CompiledService>>) -> Option<Delta> {
         let before = self.services.remove(&key);
-        let check = service.as_ref().and_then(|service| service.health_check.as_deref().cloned());
+        let check = service.as_ref().and_then(|service| health::check_of(service).map(Cow::into_owned));
         let (Some(service), Some(check)) = (service, check) else {
-            // Most Services never had a check and need no delta.
+            // Most Services never had a check, and need no delta.
             let before = before?;
             let has_checks = !before.keys.is_empty();
             return has_checks.then(|| Delta {
@@ -189,6 +190,7 @@ mod tests {
             serving: true,
             terminating: false,
             maintenance: None,
+            node_lost: false,
         }
     }
 
@@ -280,6 +282,22 @@ mod tests {
         assert_eq!(deltas[0].check.as_deref(), Some(&other));
         let deltas = plan.follow(services(Some(service(None, endpoints))));
         assert_eq!((deltas[0].check.is_none(), deltas[0].end.len()), (true, 1));
+    }
+
+    #[test]
+    fn endpoints_on_lost_nodes_are_checked_by_others_even_without_a_health_check() {
+        let mut plan = plan(&["a", "c"]);
+        let lost = CompiledEndpoint { node_lost: true, ..endpoint("10.0.0.2", Some("b")) };
+        let endpoints = vec![endpoint("10.0.0.1", Some("a")), lost];
+        let deltas = plan.follow(services(Some(service(None, endpoints.clone()))));
+        assert_eq!((deltas.len(), addresses(&deltas[0].begin)), (1, vec!["10.0.0.2".to_owned()]));
+        assert_eq!(deltas[0].check.as_deref(), Some(&health::suspicion_check()));
+        let back = endpoints.into_iter().map(|one| CompiledEndpoint { node_lost: false, ..one }).collect();
+        let deltas = plan.follow(services(Some(service(None, back))));
+        assert_eq!(
+            (deltas[0].check.is_none(), addresses(&deltas[0].end)),
+            (true, vec!["10.0.0.2".to_owned()])
+        );
     }
 
     #[test]

@@ -1,29 +1,56 @@
-//! Limits the number of running checks. Services start their waiting checks in turn (round robin), so that a
-//! Service with unresponsive endpoints does not block the others. Does no I/O.
+//! Limits the number of running checks. Namespaces start their waiting checks in turn (round robin), and the Services
+//! of a namespace do so among themselves. Does no I/O.
+//!
+//! Checks of unresponsive endpoints run until their timeout. They do not block other checks:
+//!
+//! - A part of the slots is not available to a single namespace, nor a part of these to a single Service.
+//! - If no slot is free, a namespace with fewer running checks gets a slot of the namespace with most of them, as soon
+//!   as a check of the latter has run for [`EVICTION_AGE`]. The same holds for the Services of a namespace.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
 
-use model::kinds::{endpoint_health::CheckKey, resource::ServiceKey};
+use model::{
+    kinds::{endpoint_health::CheckKey, resource::ServiceKey},
+    primitives::name::{Name, Namespace},
+};
 
 /// Maximum number of checks that run at the same time. Each check has a socket, and a process may have 1024
 /// open files by default. Further checks wait.
 pub const CHECKS_IN_FLIGHT_MAX: usize = 512;
+/// Maximum number of checks of one namespace that run at the same time. Further checks of the namespace wait.
+pub const CHECKS_IN_FLIGHT_PER_NAMESPACE_MAX: usize = 384;
 /// Maximum number of checks of one Service that run at the same time. Further checks of the Service wait.
 pub const CHECKS_IN_FLIGHT_PER_SERVICE_MAX: usize = 256;
+/// Time for which every check may run, equal to the default timeout. Afterwards it is ended if its slot is due to
+/// another namespace or Service.
+pub(super) const EVICTION_AGE: Duration = Duration::from_secs(2);
 
-/// Numbers of running checks, and the queue of waiting checks of each Service.
+/// Numbers of running checks, and the queues of waiting checks of each Service.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     running: usize,
     waiting: usize,
-    lanes: BTreeMap<ServiceKey, Lane>,
-    /// Services with waiting checks that may start, in round-robin order and without duplicates.
-    turns: VecDeque<ServiceKey>,
+    lanes: BTreeMap<Namespace, NamespaceLane>,
+    /// Namespaces with waiting checks that may start, in round-robin order and without duplicates.
+    turns: VecDeque<Namespace>,
 }
 
 #[derive(Debug, Default)]
-struct Lane {
+struct NamespaceLane {
     running: usize,
+    services: BTreeMap<Name, ServiceLane>,
+    /// Services with waiting checks that may start, in round-robin order and without duplicates.
+    turns: VecDeque<Name>,
+    has_turn: bool,
+}
+
+#[derive(Debug, Default)]
+struct ServiceLane {
+    /// Start times of the running checks.
+    running: BTreeMap<CheckKey, Instant>,
     waiting: VecDeque<CheckKey>,
     has_turn: bool,
 }
@@ -31,48 +58,75 @@ struct Lane {
 impl Slots {
     /// Adds a check that should start to the queue of its Service.
     pub(super) fn ask(&mut self, service: &ServiceKey, key: CheckKey) {
-        let lane = self.lanes.entry(service.clone()).or_default();
-        lane.waiting.push_back(key);
+        let lane = self.lanes.entry(service.namespace.clone()).or_default();
+        lane.services.entry(service.name.clone()).or_default().waiting.push_back(key);
         self.waiting += 1;
-        lane.take_turn(service, &mut self.turns);
+        self.take_turn(service);
     }
 
     /// Removes a check from the queue. Called when the endpoint is no longer checked.
     pub(super) fn withdraw(&mut self, service: &ServiceKey, key: CheckKey) {
-        let Some(lane) = self.lanes.get_mut(service) else { return };
+        let Some(lane) = self.service_lane(service) else { return };
         let before = lane.waiting.len();
         lane.waiting.retain(|waiting| *waiting != key);
-        self.waiting -= before - lane.waiting.len();
+        let removed = before - lane.waiting.len();
+        self.waiting -= removed;
         self.tidy(service);
     }
 
-    /// Takes the next check out of the queue and counts it as running. Returns `None` if no check waits, or
-    /// the limits in total and per Service allow no further check.
-    pub(super) fn next(&mut self) -> Option<(ServiceKey, CheckKey)> {
+    /// Takes the next check out of the queue and counts it as running since `now`. Returns `None` if no check waits,
+    /// or the limits in total, per namespace and per Service allow no further check.
+    pub(super) fn next(&mut self, now: Instant) -> Option<(ServiceKey, CheckKey)> {
         while self.running < CHECKS_IN_FLIGHT_MAX {
-            let service = self.turns.pop_front()?;
-            // All checks of the Service were removed.
-            let Some(lane) = self.lanes.get_mut(&service) else { continue };
+            let namespace = self.turns.pop_front()?;
+            // All checks of the namespace were removed.
+            let Some(lane) = self.lanes.get_mut(&namespace) else { continue };
             lane.has_turn = false;
-            let Some(key) = lane.waiting.pop_front() else {
-                self.tidy(&service);
-                continue;
-            };
-            lane.running += 1;
-            (self.running, self.waiting) = (self.running + 1, self.waiting - 1);
-            lane.take_turn(&service, &mut self.turns);
-            return Some((service, key));
+            let Some(name) = lane.turns.pop_front() else { continue };
+            let service = ServiceKey { namespace, name };
+            let key = lane.services.get_mut(&service.name).and_then(|service| {
+                service.has_turn = false;
+                service.waiting.pop_front()
+            });
+            if let Some(key) = key {
+                lane.start(&service.name, key, now);
+                (self.running, self.waiting) = (self.running + 1, self.waiting - 1);
+            }
+            self.take_turn(&service);
+            self.tidy(&service);
+            if let Some(key) = key {
+                return Some((service, key));
+            }
         }
         None
     }
 
-    /// Counts a check as finished, so that a waiting one can start.
-    pub(super) fn leave(&mut self, service: &ServiceKey) {
-        let Some(lane) = self.lanes.get_mut(service) else { return };
-        lane.running -= 1;
-        self.running -= 1;
-        lane.take_turn(service, &mut self.turns);
+    /// Counts a check as finished, so that a waiting one can start. Ignores a check that is not running.
+    pub(super) fn leave(&mut self, service: &ServiceKey, key: CheckKey) {
+        let Some(lane) = self.lanes.get_mut(&service.namespace) else { return };
+        let of_service = lane.services.get_mut(&service.name);
+        if of_service.is_some_and(|lane| lane.running.remove(&key).is_some()) {
+            lane.running -= 1;
+            self.running -= 1;
+        }
+        self.take_turn(service);
         self.tidy(service);
+    }
+
+    /// Ends the oldest running check of the namespace or Service that must give up a slot to another one, and returns
+    /// this check. Returns `None` if there is none that has run for [`EVICTION_AGE`].
+    pub(super) fn evict(&mut self, now: Instant) -> Option<(ServiceKey, CheckKey)> {
+        let (since, service, key) = self.candidate()?;
+        if now < since + EVICTION_AGE {
+            return None;
+        }
+        self.leave(&service, key);
+        Some((service, key))
+    }
+
+    /// Returns the time at which [`Self::evict`] returns a check if the present checks still run and wait.
+    pub(super) fn next_eviction(&self) -> Option<Instant> {
+        self.candidate().map(|(since, ..)| since + EVICTION_AGE)
     }
 
     /// Returns the number of checks in the queue.
@@ -80,89 +134,79 @@ impl Slots {
         self.waiting
     }
 
+    /// Returns the check that must give up its slot first, with its start time.
+    fn candidate(&self) -> Option<(Instant, ServiceKey, CheckKey)> {
+        let is_full = self.running == CHECKS_IN_FLIGHT_MAX;
+        if self.waiting == 0 || !is_full && self.running < CHECKS_IN_FLIGHT_PER_NAMESPACE_MAX {
+            return None;
+        }
+        let (namespace, largest) = self.lanes.iter().max_by_key(|(_, lane)| lane.running)?;
+        let fewest = self.turns.iter().filter_map(|name| Some(self.lanes.get(name)?.running)).min();
+        let has_poorer_namespace = is_full && fewest.is_some_and(|fewest| fewest + 1 < largest.running);
+        let is_limited = is_full || largest.running == CHECKS_IN_FLIGHT_PER_NAMESPACE_MAX;
+        let is_unfair = has_poorer_namespace || is_limited && largest.has_poorer_service();
+        if !is_unfair {
+            return None;
+        }
+        let (name, service) = largest.services.iter().max_by_key(|(_, lane)| lane.running.len())?;
+        let (key, since) = service.running.iter().min_by_key(|(_, since)| **since)?;
+        Some((*since, ServiceKey { namespace: namespace.clone(), name: name.clone() }, *key))
+    }
+
+    fn service_lane(&mut self, service: &ServiceKey) -> Option<&mut ServiceLane> {
+        self.lanes.get_mut(&service.namespace)?.services.get_mut(&service.name)
+    }
+
+    fn take_turn(&mut self, service: &ServiceKey) {
+        let Some(lane) = self.lanes.get_mut(&service.namespace) else { return };
+        lane.take_service_turn(&service.name);
+        let may_run = !lane.turns.is_empty() && lane.running < CHECKS_IN_FLIGHT_PER_NAMESPACE_MAX;
+        if may_run && !lane.has_turn {
+            lane.has_turn = true;
+            self.turns.push_back(service.namespace.clone());
+        }
+    }
+
     fn tidy(&mut self, service: &ServiceKey) {
-        let is_idle = |lane: &Lane| lane.running == 0 && lane.waiting.is_empty() && !lane.has_turn;
-        if self.lanes.get(service).is_some_and(is_idle) {
-            self.lanes.remove(service);
+        let Some(lane) = self.lanes.get_mut(&service.namespace) else { return };
+        if lane.services.get(&service.name).is_some_and(ServiceLane::is_idle) {
+            lane.services.remove(&service.name);
+        }
+        if lane.services.is_empty() && !lane.has_turn {
+            self.lanes.remove(&service.namespace);
         }
     }
 }
 
-impl Lane {
-    fn take_turn(&mut self, service: &ServiceKey, turns: &mut VecDeque<ServiceKey>) {
-        let may_run = !self.waiting.is_empty() && self.running < CHECKS_IN_FLIGHT_PER_SERVICE_MAX;
-        if may_run && !self.has_turn {
-            self.has_turn = true;
-            turns.push_back(service.clone());
+impl NamespaceLane {
+    fn start(&mut self, name: &Name, key: CheckKey, now: Instant) {
+        if let Some(service) = self.services.get_mut(name) {
+            service.running.insert(key, now);
+            self.running += 1;
         }
+    }
+
+    fn take_service_turn(&mut self, name: &Name) {
+        let Some(service) = self.services.get_mut(name) else { return };
+        let may_run = !service.waiting.is_empty() && service.running.len() < CHECKS_IN_FLIGHT_PER_SERVICE_MAX;
+        if may_run && !service.has_turn {
+            service.has_turn = true;
+            self.turns.push_back(name.clone());
+        }
+    }
+
+    /// True if a Service with waiting checks has fewer running checks than another Service.
+    fn has_poorer_service(&self) -> bool {
+        let most = self.services.values().map(|lane| lane.running.len()).max().unwrap_or(0);
+        self.services.values().any(|lane| !lane.waiting.is_empty() && lane.running.len() + 1 < most)
+    }
+}
+
+impl ServiceLane {
+    fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.waiting.is_empty() && !self.has_turn
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use model::primitives::quantity::Port;
-
-    use super::*;
-
-    fn service(text: &str) -> ServiceKey {
-        serde_json::from_value(text.into()).unwrap()
-    }
-
-    fn key(number: u32) -> CheckKey {
-        CheckKey { address: std::net::IpAddr::V4(number.into()), port: Port::new(80).unwrap() }
-    }
-
-    #[test]
-    fn a_service_with_many_checks_leaves_room_for_others() {
-        let (many, few) = (service("default/many"), service("default/few"));
-        let mut slots = Slots::default();
-        (0..2000).for_each(|number| slots.ask(&many, key(number)));
-        let running = std::iter::from_fn(|| slots.next()).count();
-        assert_eq!((running, slots.waiting()), (CHECKS_IN_FLIGHT_PER_SERVICE_MAX, 1744));
-        slots.ask(&few, key(1));
-        assert_eq!(slots.next(), Some((few.clone(), key(1))));
-        assert_eq!(slots.next(), None);
-        slots.leave(&few);
-        slots.leave(&many);
-        // The oldest waiting check.
-        assert_eq!(slots.next(), Some((many, key(256))));
-        assert_eq!(slots.next(), None);
-    }
-
-    #[test]
-    fn services_take_turns_and_nothing_stays_behind() {
-        let services: Vec<_> = (0..5).map(|number| service(&format!("default/s{number}"))).collect();
-        let mut slots = Slots::default();
-        for service in &services {
-            (0..400).for_each(|number| slots.ask(service, key(number)));
-        }
-        let mut running = Vec::new();
-        let mut done = 0;
-        loop {
-            running.extend(std::iter::from_fn(|| slots.next()).map(|(service, _)| service));
-            assert!(running.len() <= CHECKS_IN_FLIGHT_MAX);
-            let counts = services.iter().map(|one| running.iter().filter(|other| *other == one).count());
-            assert!(done > 0 || counts.max() <= Some(103));
-            let Some(service) = running.pop() else { break };
-            slots.leave(&service);
-            done += 1;
-        }
-        assert_eq!((done, slots.waiting(), slots.running), (2000, 0, 0));
-        assert!(slots.lanes.is_empty() && slots.turns.is_empty());
-    }
-
-    #[test]
-    fn what_is_withdrawn_does_not_run() {
-        let web = service("default/web");
-        let mut slots = Slots::default();
-        slots.ask(&web, key(1));
-        slots.ask(&web, key(2));
-        slots.withdraw(&web, key(1));
-        assert_eq!((slots.next(), slots.next()), (Some((web.clone(), key(2))), None));
-        slots.ask(&web, key(3));
-        slots.withdraw(&web, key(3));
-        slots.leave(&web);
-        assert_eq!(slots.next(), None);
-        assert!(slots.lanes.is_empty());
-    }
-}
+mod tests;

@@ -80,7 +80,12 @@ impl Checker {
                 }
                 () = sleep => {}
             }
-            for (id, probe) in self.engine.start(Instant::now()) {
+            let started = self.engine.start(moment());
+            for id in &started.evicted {
+                self.flights.cut(id);
+                self.count(Outcome::NotAsked);
+            }
+            for (id, probe) in started.probes {
                 self.flights.start(id, probe.run());
             }
             self.metrics.waiting.set(i64::try_from(self.engine.waiting()).unwrap_or(i64::MAX));
@@ -89,8 +94,12 @@ impl Checker {
     }
 
     fn take(&mut self, id: &Id, verdict: &Verdict) {
-        self.metrics.checks.get_or_create(&[("result", verdict.outcome.as_str())]).inc();
+        self.count(verdict.outcome);
         self.engine.finish(id, verdict, moment());
+    }
+
+    fn count(&self, outcome: Outcome) {
+        self.metrics.checks.get_or_create(&[("result", outcome.as_str())]).inc();
     }
 
     fn publish(&mut self) {

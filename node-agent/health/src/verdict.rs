@@ -3,7 +3,7 @@
 use std::io;
 
 use kernel::connection_error::ConnectionError;
-use model::wire::report::CHECK_MESSAGE_BYTES_MAX;
+use model::wire::report::{CHECK_MESSAGE_BYTES_MAX, CONNECTION_REFUSED};
 
 /// Result of a check, by kind. Used as the value of a metric label, and therefore a small, fixed set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,7 +68,7 @@ impl Verdict {
             ConnectionError::Unreachable => {
                 Self::new(Outcome::Unreachable, "there is no route to the endpoint")
             }
-            ConnectionError::Refused => Self::new(Outcome::Refused, "connection refused"),
+            ConnectionError::Refused => Self::new(Outcome::Refused, CONNECTION_REFUSED),
             ConnectionError::TimedOut => Self::new(Outcome::Silent, "no answer"),
             ConnectionError::Reset => Self::new(Outcome::Refused, "the connection was reset"),
             ConnectionError::Closed => {

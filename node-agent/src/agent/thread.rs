@@ -58,7 +58,7 @@ struct Inlets {
 /// Next input of the loop.
 enum Brought {
     /// Batch of state changes from the control server; `None` if all senders are dropped.
-    Batch(Option<Batch>),
+    Batch(Option<Box<Batch>>),
     /// Query from the control server, answered between two iterations of the loop.
     Errand(Errand),
 }
@@ -68,7 +68,7 @@ impl Inlets {
     async fn next(&mut self) -> Brought {
         tokio::select! {
             biased;
-            batch = self.batches.recv() => Brought::Batch(batch),
+            batch = self.batches.recv() => Brought::Batch(batch.map(Box::new)),
             Some(errand) = self.errands.recv() => Brought::Errand(errand),
         }
     }
@@ -102,7 +102,7 @@ fn run(mut agent: Agent, mut inlets: Inlets, ends: Ends, runtime: &Handle) -> io
         // The timeout is created inside the runtime, because it needs the runtime's clock.
         let received = runtime.block_on(async { timeout_at(deadline.into(), inlets.next()).await });
         match received {
-            Ok(Brought::Batch(Some(batch))) => agent.receive(batch, Instant::now()),
+            Ok(Brought::Batch(Some(batch))) => agent.receive(*batch, Instant::now()),
             Ok(Brought::Batch(None)) => return agent.stop(),
             Ok(Brought::Errand(brought)) => errand = Some(brought),
             Err(_elapsed) => continue,

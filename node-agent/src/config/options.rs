@@ -8,9 +8,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 /// Programs the kernel of one machine according to the Tidegate control server.
 ///
 /// The agent follows the control server, saves the last good state on disk, programs the kernel, verifies the
-/// result by reading it back, and reports. Traffic does not depend on the running agent: stopping it affects
-/// no packets, and a restart without changes writes nothing. To remove everything it has programmed, run
-/// `tidegate-agent cleanup`.
+/// result by reading it back, and reports. Packets do not pass through the agent: while it hangs or is stopped,
+/// the rules in the kernel stay in force, but get no changes. Announced addresses move to other nodes. Endpoints on
+/// this machine stay in service while other nodes reach them (`tidegate-api --node-lost-after`). A restart
+/// without changes writes nothing. To remove everything it has programmed, run `tidegate-agent cleanup`.
 #[derive(Debug, Parser)]
 #[command(
     name = "tidegate-agent",

@@ -47,6 +47,7 @@ impl ProxyDefaults {
                 },
                 strict_arp: said.strict_arp && !is_arp_lax,
             },
+            workload_cidrs: node.workload_cidrs.clone(),
             bgp: node.bgp.clone(),
         }
     }

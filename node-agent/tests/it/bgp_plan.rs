@@ -1,11 +1,7 @@
 //! Tests of the BGP plan: which routes each peer receives, and why other prefixes are withheld. Step-by-step
 //! changes of a plan must lead to the same result as a new computation.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::unwrap_in_result,
-    reason = "a test fails by panicking, also in its helpers"
-)]
+#![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers fail by panicking")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -347,6 +343,7 @@ fn endpoint(node: &str, family: u8, is_ready: bool) -> CompiledEndpoint {
         serving: true,
         terminating: !is_ready,
         maintenance: None,
+        node_lost: false,
     }
 }
 

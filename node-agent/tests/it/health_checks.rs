@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
+mod greedy;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::Write as _,
@@ -14,7 +16,7 @@ use std::{
 
 use model::{
     cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService},
-    kinds::{health_check::HealthCheck, service::Protocol},
+    kinds::{health_check::HealthCheck, resource::ServiceKey, service::Protocol},
     primitives::{name::Name, quantity::Weight},
     program::Target,
     wire::report::{CheckReport, CheckState},
@@ -68,10 +70,10 @@ impl Node {
 
     /// Configures the health check `check` and the endpoints of a Service. `None` removes the health check.
     fn set(&self, service: &str, check: Option<&Value>, endpoints: &[&str]) {
-        let mut compiled = CompiledService::new(key(service));
+        let mut compiled = CompiledService::new(service_key(service));
         compiled.health_check = check.map(health_check).map(Box::new);
         compiled.ports = endpoints.iter().map(|endpoint| compiled_port(endpoint.parse().unwrap())).collect();
-        let services = BTreeMap::from([(key(service), Some(Arc::new(compiled)))]);
+        let services = BTreeMap::from([(service_key(service), Some(Arc::new(compiled)))]);
         self.running.checking.follow(Changes { services, checkers: None });
     }
 
@@ -79,7 +81,7 @@ impl Node {
         let checked = self.running.shown.borrow();
         checked
             .services
-            .get(&key(service))
+            .get(&service_key(service))
             .map(|reports| reports.values().cloned().collect())
             .unwrap_or_default()
     }
@@ -114,6 +116,11 @@ fn name() -> Name {
     Name::parse("n1").unwrap()
 }
 
+/// Returns the key of a Service that is given as `namespace/name`, or as a name in namespace `default`.
+fn service_key(text: &str) -> ServiceKey {
+    if text.contains('/') { ServiceKey::try_from(text.to_owned()).unwrap() } else { key(text) }
+}
+
 /// Builds a health check with the fields in `said`. All other fields have defaults with short intervals, with
 /// which a single result changes the state.
 fn health_check(said: &Value) -> HealthCheck {
@@ -135,6 +142,7 @@ fn compiled_port(endpoint: SocketAddr) -> CompiledPort {
         serving: true,
         terminating: false,
         maintenance: None,
+        node_lost: false,
     };
     let protocol = Protocol::Tcp;
     CompiledPort {

@@ -126,6 +126,7 @@ fn web() -> CompiledService {
         serving: true,
         terminating: false,
         maintenance: None,
+        node_lost: false,
     };
     let of_port = |name: &str, number, node_port, target| CompiledPort {
         name: Some(name.parse().unwrap()),

@@ -72,10 +72,14 @@ async fn hear(
 ) -> Result<(), Error> {
     let kinds: Vec<_> =
         Kind::ALL.into_iter().filter(|kind| !kind.is_kept_by_server()).map(Kind::as_str).collect();
-    let request = Request::get("/v1/watch")
+    let mut request = Request::get("/v1/watch")
         .query("kinds", Some(kinds.join(",")))
         .query("labelSelector", Some(format!("{SOURCE_LABEL}={source}")))
         .query("resume", position.clone());
+    if position.is_none() {
+        // Another replica of this adapter may just have written through another control server.
+        request = request.latest();
+    }
     let mut listing = position.is_none().then(OrdMap::new);
     let mut lines = control.stream(&request).await?;
     while let Some(event) = lines.next().await? {

@@ -78,7 +78,10 @@ pub(super) async fn collection(
     if options.is_watch {
         return watch::begin(app, &caller, chosen, form, &options, request_id).await;
     }
-    reach(&app, options.since).await?;
+    // The pages after the first one continue at the state of the first.
+    if options.continue_token.is_none() {
+        reach(&app, options.since).await?;
+    }
     list(&app, &caller, &chosen, form, &options)
 }
 
@@ -138,6 +141,7 @@ pub(super) async fn one(
 async fn reach(app: &Shared, since: Since) -> Result<(), Problem> {
     match since {
         Since::Any => Ok(()),
+        Since::Latest => app.confirm().await,
         Since::NotOlder(position) => app.reach(position).await,
         Since::Exactly(position) => {
             app.reach(position).await?;
@@ -154,7 +158,7 @@ fn list(
     form: ListFormat,
     options: &Options,
 ) -> Answer {
-    if options.continue_token.is_some() && options.since != Since::Any {
+    if options.continue_token.is_some() && !matches!(options.since, Since::Any | Since::Latest) {
         return Err(Problem::bad_request(
             "query parameter: `resourceVersion` must be omitted with `continue`",
         ));

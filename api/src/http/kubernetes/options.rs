@@ -53,6 +53,9 @@ pub(super) struct OneQuery {
 pub(super) enum Since {
     /// Any state that the server has, usually the newest.
     Any,
+    /// Every write that any server of the store accepted before the request, as Kubernetes defines a read without
+    /// `resourceVersion`. A watch treats it as [`Self::Any`].
+    Latest,
     /// The state at this position, or a newer one.
     NotOlder(Position),
     /// The state at exactly this position.
@@ -151,15 +154,18 @@ fn flag(parameter: &str, text: Option<&str>) -> Result<bool, Problem> {
     }
 }
 
-/// Parses the requested state from `resourceVersion` (`version`) and `resourceVersionMatch` (`matched`). Any
-/// state will do if the version is absent, empty or `0`, or if a watch sends the existing objects first
-/// (`begins_anew`) and requires `NotOlderThan`.
+/// Parses the requested state from `resourceVersion` (`version`) and `resourceVersionMatch` (`matched`). Without
+/// a version the state must be the latest. Any state will do if the version is `0`, or if a watch sends the
+/// existing objects first (`begins_anew`) and requires `NotOlderThan`.
 fn since(version: Option<&str>, matched: Option<&str>, begins_anew: bool) -> Result<Since, Problem> {
-    let version = version.filter(|text| !text.is_empty() && *text != "0");
+    let version = version.filter(|text| !text.is_empty());
+    let is_any = version == Some("0");
+    let version = version.filter(|_| !is_any);
     let parsed = version.map(str::parse::<Position>).transpose();
     let position = parsed.map_err(|reason| bad("resourceVersion", &reason))?;
     match (position, matched.filter(|text| !text.is_empty())) {
-        (None, None | Some("NotOlderThan")) => Ok(Since::Any),
+        (None, None | Some("NotOlderThan")) if is_any => Ok(Since::Any),
+        (None, None | Some("NotOlderThan")) => Ok(Since::Latest),
         (Some(_), Some("NotOlderThan")) if begins_anew => Ok(Since::Any),
         (Some(position), None | Some("NotOlderThan")) => Ok(Since::NotOlder(position)),
         (Some(position), Some("Exact")) => Ok(Since::Exactly(position)),
@@ -184,7 +190,8 @@ mod tests {
     #[test]
     fn a_version_is_a_position_that_was_given_out_or_nothing() {
         let at = "17-4".parse().unwrap();
-        assert_eq!(since(None, None, false).unwrap(), Since::Any);
+        assert_eq!(since(None, None, false).unwrap(), Since::Latest);
+        assert_eq!(since(Some(""), None, false).unwrap(), Since::Latest);
         assert_eq!(since(Some("0"), None, false).unwrap(), Since::Any);
         assert_eq!(since(Some("17-4"), None, false).unwrap(), Since::NotOlder(at));
         assert_eq!(since(Some("17-4"), Some("Exact"), false).unwrap(), Since::Exactly(at));

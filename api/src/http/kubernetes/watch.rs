@@ -95,7 +95,7 @@ pub(super) async fn begin(
     let access = Arc::clone(caller.access());
     may_watch(&access, &chosen)?;
     let resume = match options.since {
-        Since::Any => None,
+        Since::Any | Since::Latest => None,
         Since::NotOlder(position) => Some(check_resume(&app, position).await?),
         Since::Exactly(_) => {
             let detail = "query parameter: `resourceVersionMatch` of a watch must be NotOlderThan";

@@ -1,6 +1,10 @@
 //! Selection of the addresses that a change affects, so that the cost of decisions is proportional to the change.
 
-use std::{collections::BTreeMap, net::IpAddr, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::Instant,
+};
 
 use model::{
     cluster::compiled::CompiledService,
@@ -111,7 +115,8 @@ impl Assigner {
     /// Removes the collected triggers from reports, and marks the addresses concerned, so that their
     /// announcer is selected again.
     pub(super) fn mark_triggered(&mut self) {
-        let Triggers { nodes, verified, services, addresses } = self.app.observations.triggers.drain();
+        let Triggers { nodes, verified, services, monitored, addresses } =
+            self.app.observations.triggers.drain();
         let published = self.app.hub.load();
         for node in &nodes {
             self.mark_node(&published, node);
@@ -124,9 +129,25 @@ impl Assigner {
         for service in &services {
             self.mark_service(&published, service);
         }
+        if !monitored.is_empty() {
+            self.mark_candidates(&monitored);
+        }
         for address in addresses {
             self.mark(address);
         }
+    }
+
+    /// Marks addresses for which one of the nodes is a candidate, so that their announcer is selected again.
+    fn mark_candidates(&mut self, nodes: &BTreeSet<Name>) {
+        let is_concerned =
+            |order: &Announcement| order.candidates.iter().any(|candidate| nodes.contains(&candidate.node));
+        let concerned: Vec<IpAddr> = self
+            .orders
+            .iter()
+            .filter(|(_, order)| is_concerned(order))
+            .map(|(address, _)| *address)
+            .collect();
+        concerned.into_iter().for_each(|address| self.mark(address));
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::{
 use api::{
     base::{
         clock_and_random::Source,
-        config::{Hosts, Settings},
+        config::{Hosts, NodeLostAfter, Settings},
     },
     context::server_state::ServerState,
     server::start::Running,
@@ -101,6 +101,7 @@ pub(crate) fn settings(node_ports: std::ops::RangeInclusive<u16>) -> Settings {
         is_insecure: false,
         hosts: Hosts::Local(Default::default()),
         health_guard_percent: 33,
+        node_lost_after: NodeLostAfter::default(),
         replica_name: "test".to_owned(),
         tls: None,
         is_auth_required: false,

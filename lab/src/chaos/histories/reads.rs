@@ -1,9 +1,11 @@
 //! Check of reads: each server returns only states that the store had, and never an older state after a newer
-//! one.
+//! one. A read of the latest state includes everything that any server returned or accepted before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{ClientRequest, History, Operation, RequestOutcome, Rule, Timeline, Violations, kept::Bounds};
+use super::{
+    ClientRequest, Freshness, History, Operation, RequestOutcome, Rule, Timeline, Violations, kept::Bounds,
+};
 
 pub(super) fn check(history: &History, timeline: &Timeline, bounds: &Bounds, found: &mut Violations) {
     let servers: BTreeSet<usize> = history.operations.iter().map(|operation| operation.server).collect();
@@ -13,7 +15,7 @@ pub(super) fn check(history: &History, timeline: &Timeline, bounds: &Bounds, fou
         of_server.sort_by_key(|operation| operation.begin);
         let mut reached = HighestRevision { start: history.start, ..HighestRevision::default() };
         for operation in of_server {
-            let least = reached.before(operation.begin);
+            let least = reached.before(operation.begin).max(demanded(operation, bounds));
             if let Some(at) = place(operation, least, history, timeline, found) {
                 let ceiling = bounds.ceiling(operation.end);
                 if at > ceiling {
@@ -47,6 +49,19 @@ impl HighestRevision {
     }
 }
 
+/// Returns the lowest revision that the request permits the server to return; 0 if it permits any.
+fn demanded(operation: &Operation, bounds: &Bounds) -> u64 {
+    let freshness = match &operation.asked {
+        ClientRequest::Write { .. } => Freshness::Any,
+        ClientRequest::Read { freshness, .. } | ClientRequest::List { freshness } => *freshness,
+    };
+    match freshness {
+        Freshness::Any => 0,
+        Freshness::AtLeast(revision) => revision,
+        Freshness::Latest => bounds.floor(operation.begin),
+    }
+}
+
 /// Returns the lowest revision, from `least` on, at which the store had the state in a response; for a write
 /// or a listing, the revision in the response. Returns `None` if the response contains no state, or if no
 /// revision fits; in the latter case, adds a violation to `found`.
@@ -59,8 +74,7 @@ fn place(
 ) -> Option<u64> {
     match (&operation.asked, &operation.answer) {
         (ClientRequest::Write { .. }, RequestOutcome::Accepted(revision)) => Some(*revision),
-        (ClientRequest::Read { key, at_least }, RequestOutcome::Object(seen)) => {
-            let least = least.max(at_least.unwrap_or(0));
+        (ClientRequest::Read { key, .. }, RequestOutcome::Object(seen)) => {
             let at = match seen {
                 None => timeline.first_absence(key, least),
                 Some(seen) => {
@@ -73,14 +87,19 @@ fn place(
                 }
             };
             if at.is_none() {
-                found.add(Rule::ReadOrder, format!("{operation:?}: the server had returned {least} before"));
+                found.add(
+                    Rule::ReadOrder,
+                    format!("{operation:?}: {least} had been returned before, or was required"),
+                );
             }
             at
         }
-        (ClientRequest::List { at_least }, RequestOutcome::Listing { at, objects }) => {
-            let least = least.max(at_least.unwrap_or(0));
+        (ClientRequest::List { .. }, RequestOutcome::Listing { at, objects }) => {
             if *at < least {
-                found.add(Rule::ReadOrder, format!("{operation:?}: the server had returned {least} before"));
+                found.add(
+                    Rule::ReadOrder,
+                    format!("{operation:?}: {least} had been returned before, or was required"),
+                );
             }
             // Revisions after the end of the log cannot be checked here.
             if *at <= history.head && *objects != timeline.state(*at) {

@@ -89,14 +89,21 @@ fn seen((value, revision): (&str, u64)) -> ObjectState {
 }
 
 fn read(server: usize, (begin, end): (u64, u64), key: &str, object: Option<(&str, u64)>) -> Operation {
-    let asked = ClientRequest::Read { key: key.to_owned(), at_least: None };
+    let asked = ClientRequest::Read { key: key.to_owned(), freshness: Freshness::Any };
     Operation { client: 0, server, begin, end, asked, answer: RequestOutcome::Object(object.map(seen)) }
 }
 
 fn list(server: usize, (begin, end): (u64, u64), at: u64, objects: &[(&str, &str, u64)]) -> Operation {
     let objects = objects.iter().map(|&(key, value, revision)| (key.to_owned(), seen((value, revision))));
     let answer = RequestOutcome::Listing { at, objects: objects.collect() };
-    Operation { client: 0, server, begin, end, asked: ClientRequest::List { at_least: None }, answer }
+    Operation {
+        client: 0,
+        server,
+        begin,
+        end,
+        asked: ClientRequest::List { freshness: Freshness::Any },
+        answer,
+    }
 }
 
 fn event(
@@ -271,9 +278,29 @@ fn a_read_that_goes_back_on_one_server_is_seen_and_on_another_is_not() {
     let rules = broken(|history| history.operations[13] = list(0, (102, 103), 12, &[("a", "v2", 12)]));
     assert_eq!(rules, [Rule::ReadOrder]);
     let rules = broken(|history| {
-        history.operations[5].asked = ClientRequest::Read { key: "a".to_owned(), at_least: Some(12) };
+        history.operations[5].asked =
+            ClientRequest::Read { key: "a".to_owned(), freshness: Freshness::AtLeast(12) };
     });
     assert_eq!(rules, [Rule::ReadOrder], "the reader named a newer position");
+}
+
+#[test]
+fn reads_of_the_latest_state_are_linearizable_across_servers() {
+    let latest = |key: &str| ClientRequest::Read { key: key.to_owned(), freshness: Freshness::Latest };
+    // Server 2 has revision 11 only, and operation 5 returns it after other servers had accepted revision 12.
+    let rules = broken(|history| history.operations[5].asked = latest("a"));
+    assert_eq!(rules, [Rule::ReadOrder], "an old state of one object");
+    let rules = broken(|history| {
+        history.operations[13].asked = ClientRequest::List { freshness: Freshness::Latest };
+    });
+    assert_eq!(rules, [Rule::ReadOrder], "an old listing");
+    let rules = broken(|history| {
+        history.operations[13] = list(2, (46, 47), 12, &[("a", "v2", 12)]);
+        history.operations[13].asked = ClientRequest::List { freshness: Freshness::Latest };
+        history.operations[5].asked = ClientRequest::Read { key: "a".to_owned(), freshness: Freshness::Any };
+        history.operations[5].server = 3;
+    });
+    assert_eq!(rules, [], "every accepted write is in the listing");
 }
 
 #[test]

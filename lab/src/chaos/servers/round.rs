@@ -25,7 +25,7 @@ use super::{
 };
 use crate::host::random::Random;
 use crate::{
-    chaos::histories::{History, RequestOutcome, Violation, Watch, WatchStep, check},
+    chaos::histories::{Freshness, History, RequestOutcome, Violation, Watch, WatchStep, check},
     host::{netns::Namespace, wait},
 };
 
@@ -154,7 +154,7 @@ impl Round {
             };
         }
         for server in 0..site.servers.len() {
-            writer.list(server, Some(head)).await;
+            writer.list(server, Freshness::AtLeast(head)).await;
         }
         Ok((head, writer.into_operations()))
     }

@@ -12,7 +12,7 @@ use reqwest::{Client, Method, RequestBuilder};
 use serde_json::{Value, json};
 
 use crate::{
-    chaos::histories::{ChangeEvent, ChangeEventKind, ObjectState, RequestOutcome},
+    chaos::histories::{ChangeEvent, ChangeEventKind, Freshness, ObjectState, RequestOutcome},
     cluster::control::http_builder,
 };
 
@@ -38,7 +38,7 @@ pub struct Site {
     pub servers: Vec<SocketAddr>,
     /// Namespace of the objects.
     pub namespace: String,
-    /// Epoch (identity) of the store, the first part of a position.
+    /// Number that identifies the store: a position in its change log consists of this epoch and a revision.
     pub epoch: u64,
     /// Revision before the first operation.
     pub start: u64,
@@ -69,8 +69,8 @@ pub struct SiteCall {
     pub path: String,
     /// Value of the `If-Match` header; `None` makes the request unconditional.
     pub if_match: Option<String>,
-    /// Minimum revision of the returned state; `None` accepts any state.
-    pub at_least: Option<u64>,
+    /// Required age of the returned state.
+    pub freshness: Freshness,
     /// JSON body; `None` for requests without one.
     pub body: Option<Value>,
 }
@@ -102,7 +102,7 @@ impl Site {
         // lack the previous round.
         for server in 0..servers.len() {
             let path = format!("{}?limit=1", site.collection());
-            let call = SiteCall { path, at_least: Some(site.start), ..SiteCall::default() };
+            let call = SiteCall { path, freshness: Freshness::AtLeast(site.start), ..SiteCall::default() };
             let reply = site.patiently(&client, server, &call).await?;
             ensure!(reply.status == 200, "a server lags behind: {}", reply.body);
         }
@@ -140,7 +140,7 @@ impl Site {
     /// # Errors
     /// Returns an error if a server does not respond.
     pub async fn clear(&self, client: &Client) -> Result<()> {
-        let RequestOutcome::Listing { objects, .. } = self.list(client, 0, None).await? else {
+        let RequestOutcome::Listing { objects, .. } = self.list(client, 0, Freshness::Any).await? else {
             return Ok(());
         };
         for key in objects.into_keys() {
@@ -192,14 +192,16 @@ impl Site {
     /// # Errors
     /// Returns an error if the server sends no complete response.
     pub async fn call(&self, client: &Client, server: usize, call: SiteCall) -> Result<SiteReply> {
-        let SiteCall { method, path, if_match, at_least, body } = call;
+        let SiteCall { method, path, if_match, freshness, body } = call;
         let is_patch = method == Method::PATCH;
         let mut request: RequestBuilder = client.request(method, self.url(server, &path)).timeout(PATIENCE);
         if let Some(tag) = if_match {
             request = request.header("if-match", tag);
         }
-        if let Some(revision) = at_least {
-            request = request.header(MIN_POSITION, self.token(revision));
+        match freshness {
+            Freshness::Any => {}
+            Freshness::AtLeast(revision) => request = request.header(MIN_POSITION, self.token(revision)),
+            Freshness::Latest => request = request.header(MIN_POSITION, "latest"),
         }
         if let Some(body) = body {
             let form = if is_patch { "application/merge-patch+json" } else { "application/json" };
@@ -214,17 +216,12 @@ impl Site {
         Ok(SiteReply { status, etag, revision, body: serde_json::from_str(&text).unwrap_or(Value::Null) })
     }
 
-    /// Lists all objects of the round at a server, in a state that is not older than revision `at_least`.
+    /// Lists all objects of the round at a server, in a state of the required age.
     ///
     /// # Errors
     /// Returns an error if there is no response.
-    pub async fn list(
-        &self,
-        client: &Client,
-        server: usize,
-        at_least: Option<u64>,
-    ) -> Result<RequestOutcome> {
-        let call = SiteCall { path: self.collection(), at_least, ..SiteCall::default() };
+    pub async fn list(&self, client: &Client, server: usize, freshness: Freshness) -> Result<RequestOutcome> {
+        let call = SiteCall { path: self.collection(), freshness, ..SiteCall::default() };
         let reply = self.call(client, server, call).await?;
         Ok(self.listing(&reply))
     }

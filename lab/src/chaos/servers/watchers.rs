@@ -15,7 +15,7 @@ use tokio::{sync::watch, time::timeout};
 use super::site::{Site, client, event, position};
 use crate::host::random::Random;
 use crate::{
-    chaos::histories::{ChangeEvent, RequestOutcome, Watch, WatchStep},
+    chaos::histories::{ChangeEvent, Freshness, RequestOutcome, Watch, WatchStep},
     host::wait,
 };
 
@@ -159,7 +159,7 @@ impl Watcher {
     /// Lists all objects after the resume token has expired, and lets the watcher continue from that list.
     async fn begin_anew(&mut self, client: &Client, server: usize) {
         if let Ok(RequestOutcome::Listing { at, objects }) =
-            self.site.list(client, server, Some(self.at)).await
+            self.site.list(client, server, Freshness::AtLeast(self.at)).await
         {
             self.watch.steps.push(WatchStep::Listed { at, objects });
             self.at = at;

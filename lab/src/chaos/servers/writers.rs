@@ -14,7 +14,9 @@ use reqwest::{Client, Method};
 use serde_json::Value;
 
 use super::site::{Site, SiteCall, SiteReply, client, state, unexpected};
-use crate::chaos::histories::{ClientRequest, Demand, ObjectChange, Operation, Refusal, RequestOutcome};
+use crate::chaos::histories::{
+    ClientRequest, Demand, Freshness, ObjectChange, Operation, Refusal, RequestOutcome,
+};
 use crate::host::random::Random;
 
 /// Number of objects per round: few, so that clients conflict.
@@ -98,10 +100,9 @@ impl ClientWriter {
         }
     }
 
-    /// Lists all objects at a server and records the outcome. The returned state must not be older than
-    /// `at_least`.
-    pub async fn list(&mut self, server: usize, at_least: Option<u64>) {
-        let question = self.listing(at_least);
+    /// Lists all objects at a server in a state of the required age, and records the outcome.
+    pub async fn list(&mut self, server: usize, freshness: Freshness) {
+        let question = self.listing(freshness);
         self.ask(server, question).await;
     }
 
@@ -145,13 +146,13 @@ impl ClientWriter {
             53..65 => self.deletion(key),
             65..75 => self.apply(key, value),
             75..92 => {
-                let at_least = self.at_least();
-                let call = SiteCall { path: self.path(&key), at_least, ..SiteCall::default() };
-                WriterRequest { call, asked: ClientRequest::Read { key, at_least }, is_patch: false }
+                let freshness = self.freshness();
+                let call = SiteCall { path: self.path(&key), freshness, ..SiteCall::default() };
+                WriterRequest { call, asked: ClientRequest::Read { key, freshness }, is_patch: false }
             }
             _ => {
-                let at_least = self.at_least();
-                self.listing(at_least)
+                let freshness = self.freshness();
+                self.listing(freshness)
             }
         }
     }
@@ -216,9 +217,9 @@ impl ClientWriter {
         }
     }
 
-    fn listing(&self, at_least: Option<u64>) -> WriterRequest {
-        let call = SiteCall { path: self.site.collection(), at_least, ..SiteCall::default() };
-        WriterRequest { call, asked: ClientRequest::List { at_least }, is_patch: false }
+    fn listing(&self, freshness: Freshness) -> WriterRequest {
+        let call = SiteCall { path: self.site.collection(), freshness, ..SiteCall::default() };
+        WriterRequest { call, asked: ClientRequest::List { freshness }, is_patch: false }
     }
 
     /// Chooses the precondition of a write: with a probability of `percent`, the object must still have the
@@ -231,11 +232,15 @@ impl ClientWriter {
         }
     }
 
-    /// Chooses the minimum revision of a read: at random either the newest revision that the client has
-    /// received from any server, or `None`.
-    fn at_least(&mut self) -> Option<u64> {
+    /// Chooses the required age of a read at random: none, the newest revision that the client has received from
+    /// any server, or the latest state of the store.
+    fn freshness(&mut self) -> Freshness {
         let newest = self.known.values().map(|(_, revision)| *revision).max();
-        newest.filter(|_| self.random.chance(40))
+        match self.random.below(100) {
+            0..30 => newest.map_or(Freshness::Any, Freshness::AtLeast),
+            30..60 => Freshness::Latest,
+            _ => Freshness::Any,
+        }
     }
 
     fn key(&mut self) -> String {

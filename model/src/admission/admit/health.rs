@@ -11,6 +11,7 @@ use crate::{
         metadata::Metadata,
         resource::{Object, ObjectKey, ServiceKey, Spec},
     },
+    primitives::name::Name,
 };
 
 /// Returns the staged health record of a Service with the verdicts (health states) in `endpoints`, or its
@@ -56,8 +57,15 @@ pub(super) fn remove_obsolete(
     records
 }
 
-/// True if agents check the endpoints of a Service.
+/// True if agents check endpoints of a Service: it has a health check, or a Workload of it is on a lost Node.
 fn is_checked(snapshot: &Snapshot, service: &ServiceKey) -> bool {
-    let spec = snapshot.service(service).and_then(|object| object.as_service());
-    spec.is_some_and(|spec| spec.health_check.is_some() && !spec.disabled)
+    let Some(spec) = snapshot.service(service).and_then(|object| object.as_service()) else { return false };
+    let is_lost = |node: &Name| snapshot.is_lost(node);
+    let has_suspect = || {
+        let mut workloads = snapshot.workloads_matching(&service.namespace, &spec.selector);
+        workloads.any(|object| {
+            object.as_workload().and_then(|workload| workload.node.as_ref()).is_some_and(is_lost)
+        })
+    };
+    !spec.disabled && (spec.health_check.is_some() || has_suspect())
 }

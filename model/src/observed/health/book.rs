@@ -30,6 +30,18 @@ pub struct HealthUpdate {
     pub is_complete: bool,
 }
 
+impl HealthUpdate {
+    /// Returns the endpoints of each Service that the node reports as healthy.
+    pub fn passed(&self) -> impl Iterator<Item = (ServiceKey, Vec<CheckKey>)> {
+        self.services.iter().filter_map(|(service, reports)| {
+            let healthy = reports.iter().filter(|report| report.state == CheckState::Healthy);
+            let keys: Vec<_> =
+                healthy.map(|report| CheckKey { address: report.address, port: report.port }).collect();
+            (!keys.is_empty()).then(|| (service.clone(), keys))
+        })
+    }
+}
+
 /// Last result of the health checks of one endpoint by one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckResult {
@@ -117,6 +129,13 @@ impl HealthBook {
     #[must_use]
     pub fn result(&self, service: &ServiceKey, key: &CheckKey, node: &Name) -> Option<&CheckResult> {
         self.pages.get(service)?.get(node)?.get(key)
+    }
+
+    /// True if the last result of at least one node for an endpoint is healthy.
+    #[must_use]
+    pub fn has_passed(&self, service: &ServiceKey, key: &CheckKey) -> bool {
+        let mut parts = self.pages.get(service).into_iter().flat_map(BTreeMap::values);
+        parts.any(|part| part.get(key).is_some_and(|result| result.state == CheckState::Healthy))
     }
 
     /// Returns the Services whose endpoints a node checks.

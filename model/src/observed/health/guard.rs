@@ -4,11 +4,22 @@
 //!
 //! If the limit is exceeded, further unhealthy endpoints are held: they stay in service, and the API lists
 //! them, until an operator confirms their removal or fewer endpoints are unhealthy.
+//!
+//! The budget is divided, so that the failures of one namespace do not hold the endpoints of another one:
+//!
+//! 1. Each namespace may lose `percent` of its own checked endpoints, whatever other namespaces lose.
+//! 2. Beyond this share, a namespace draws from the budget of the cluster, `percent` of all checked endpoints. One
+//!    namespace can use half of this budget at most.
+//!
+//! Endpoints that have never passed a check are not counted and not held, because they never served: they neither
+//! use a budget nor increase it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::kinds::endpoint_health::CheckKey;
-use crate::{kinds::resource::ServiceKey, primitives::quantity::Timestamp};
+use crate::{
+    kinds::{endpoint_health::CheckKey, resource::ServiceKey},
+    primitives::{name::Namespace, quantity::Timestamp},
+};
 
 /// Default share of all checked endpoints that may leave service within [`GUARD_WINDOW_SECS`], in percent.
 pub const GUARD_PERCENT_DEFAULT: u8 = 33;
@@ -19,6 +30,8 @@ pub const GUARD_ENDPOINTS_MIN: usize = 3;
 /// different times, usually within `fall × interval` of each other; this time is longer, so that all of these
 /// removals count.
 pub const GUARD_WINDOW_SECS: i64 = 60;
+/// Divisor of the cluster's budget that yields the part that one namespace can use.
+const CLUSTER_BUDGET_DIVISOR: usize = 2;
 
 /// Unhealthy endpoint that the guard keeps in service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +42,21 @@ pub struct HeldEndpoint {
     pub message: String,
 }
 
+/// Checked endpoints of one Service.
+#[derive(Debug, Default)]
+struct CheckedEndpoints {
+    all: BTreeSet<CheckKey>,
+    /// Endpoints of `all` that have never passed a check.
+    unproven: BTreeSet<CheckKey>,
+}
+
+impl CheckedEndpoints {
+    /// Returns the number of endpoints that have passed a check.
+    fn proven(&self) -> usize {
+        self.all.len() - self.unproven.len()
+    }
+}
+
 /// Health guard: counts recent removals of endpoints from service. If there are too many, the guard keeps
 /// further unhealthy endpoints in service until an operator confirms their removal or fewer are unhealthy.
 #[derive(Debug, Default)]
@@ -36,8 +64,11 @@ pub struct Guard {
     /// Share of the checked endpoints that may be removed from service within [`GUARD_WINDOW_SECS`], in percent;
     /// 100 disables the limit.
     percent: u8,
-    checked: BTreeMap<ServiceKey, usize>,
+    checked: BTreeMap<ServiceKey, CheckedEndpoints>,
+    /// Number of checked endpoints, including those that have never passed a check.
     checked_total: usize,
+    /// Number of checked endpoints of each namespace that have passed a check.
+    proven: BTreeMap<Namespace, usize>,
     left: BTreeMap<ServiceKey, BTreeMap<CheckKey, Timestamp>>,
     held: BTreeMap<ServiceKey, BTreeMap<CheckKey, HeldEndpoint>>,
     /// Endpoints whose removal an operator has confirmed, until they are removed or healthy again.
@@ -45,8 +76,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Creates a guard that limits removals within [`GUARD_WINDOW_SECS`] to `percent` of all checked
-    /// endpoints.
+    /// Creates a guard that limits removals within [`GUARD_WINDOW_SECS`] to `percent` of the checked
+    /// endpoints of a namespace and of the cluster.
     #[must_use]
     pub fn new(percent: u8) -> Self {
         Self { percent, ..Self::default() }
@@ -65,27 +96,65 @@ impl Guard {
         self.checked_total
     }
 
-    /// Returns the Services that have checked endpoints.
+    /// Returns the Services that have health checks.
     pub fn services(&self) -> impl Iterator<Item = &ServiceKey> {
         self.checked.keys()
     }
 
-    /// Sets the number of checked endpoints of a Service.
-    pub fn record_checked(&mut self, service: &ServiceKey, endpoints: usize) {
-        let before = if endpoints == 0 {
-            self.checked.remove(service)
-        } else {
-            self.checked.insert(service.clone(), endpoints)
+    /// True if the guard has data about the checked endpoints of a Service.
+    #[must_use]
+    pub fn has_service(&self, service: &ServiceKey) -> bool {
+        self.checked.contains_key(service)
+    }
+
+    /// Sets the checked endpoints of a Service. Endpoints that are new to the guard count as never having passed
+    /// a check, except those in `passed`.
+    pub fn record_checked(
+        &mut self,
+        service: &ServiceKey,
+        endpoints: BTreeSet<CheckKey>,
+        passed: &BTreeSet<CheckKey>,
+    ) {
+        let before = self.forget_checked(service);
+        let is_unproven = |key: &&CheckKey| {
+            let was_known = before.all.contains(key);
+            !passed.contains(key) && (!was_known || before.unproven.contains(key))
         };
-        self.checked_total = self.checked_total - before.unwrap_or(0) + endpoints;
+        let unproven = endpoints.iter().filter(is_unproven).copied().collect();
+        let checked = CheckedEndpoints { all: endpoints, unproven };
+        self.checked_total += checked.all.len();
+        *self.proven.entry(service.namespace.clone()).or_default() += checked.proven();
+        self.checked.insert(service.clone(), checked);
+    }
+
+    /// Records that endpoints of a Service have passed a check. Endpoints that are not checked are ignored.
+    pub fn record_passed(&mut self, service: &ServiceKey, endpoints: impl IntoIterator<Item = CheckKey>) {
+        let Some(checked) = self.checked.get_mut(service) else { return };
+        let passed = endpoints.into_iter().filter(|key| checked.unproven.remove(key)).count();
+        if passed > 0 {
+            *self.proven.entry(service.namespace.clone()).or_default() += passed;
+        }
     }
 
     /// Removes all data about a Service, for example after its deletion.
     pub fn forget(&mut self, service: &ServiceKey) {
-        self.record_checked(service, 0);
+        self.forget_checked(service);
         self.left.remove(service);
         self.held.remove(service);
         self.confirmed.remove(service);
+    }
+
+    /// Removes and returns the checked endpoints of a Service.
+    fn forget_checked(&mut self, service: &ServiceKey) -> CheckedEndpoints {
+        let Some(before) = self.checked.remove(service) else { return CheckedEndpoints::default() };
+        self.checked_total -= before.all.len();
+        if let Some(proven) = self.proven.get_mut(&service.namespace) {
+            *proven -= before.proven();
+            if *proven == 0 {
+                self.proven.remove(&service.namespace);
+            }
+        }
+        before
     }
 
     /// Sets the endpoints of a Service that are out of service, with the time of each removal.
@@ -99,7 +168,7 @@ impl Guard {
 
     /// Decides the removal of the unhealthy endpoints of a Service (`leaving`, with failure messages).
     /// Returns those that the guard keeps in service; all others may be removed, and count as removed at
-    /// `now`.
+    /// `now` unless they have never passed a check.
     pub fn weigh(
         &mut self,
         service: &ServiceKey,
@@ -112,12 +181,14 @@ impl Guard {
         confirmed.retain(|key| leaving.contains_key(key));
         // A removal that was allowed but not written yet is requested again.
         let left = self.left.get(service);
-        let is_free =
-            |key: &CheckKey| confirmed.contains(key) || left.is_some_and(|left| left.contains_key(key));
+        let is_free = |key: &CheckKey| {
+            confirmed.contains(key)
+                || left.is_some_and(|left| left.contains_key(key))
+                || self.is_unproven(service, key)
+        };
         let (free, asked): (BTreeMap<_, _>, BTreeMap<_, _>) =
             leaving.into_iter().partition(|(key, _)| is_free(key));
-        let total = self.held_count() + self.left_count(now) + asked.len();
-        let is_too_many = !asked.is_empty() && self.is_too_many(total);
+        let is_too_many = !asked.is_empty() && self.is_too_many(&service.namespace, asked.len(), now);
         let let_go = free.keys().chain(asked.keys().filter(|_| !is_too_many)).copied();
         let let_go: Vec<_> = let_go.collect();
         if is_too_many {
@@ -135,15 +206,64 @@ impl Guard {
         self.held.get(service).into_iter().flat_map(BTreeMap::keys).copied().collect()
     }
 
-    fn is_too_many(&self, endpoints: usize) -> bool {
-        let allowed = self.checked_total * usize::from(self.percent);
-        endpoints >= GUARD_ENDPOINTS_MIN && endpoints * 100 > allowed
+    /// True if `asked` further endpoints of a namespace exceed both its own share and the part of the cluster's
+    /// budget that is left to it.
+    fn is_too_many(&self, namespace: &Namespace, asked: usize, now: Timestamp) -> bool {
+        let losses = self.losses(now);
+        let own = asked + losses.get(namespace).copied().unwrap_or(0);
+        let share = self.share(namespace);
+        if own <= share {
+            return false;
+        }
+        let budget = self.budget_of(self.proven.values().sum());
+        let part = budget / CLUSTER_BUDGET_DIVISOR;
+        if own >= GUARD_ENDPOINTS_MIN && own > share.max(part) {
+            return true;
+        }
+        let others =
+            losses.iter().filter(|(other, _)| **other != namespace).map(|(_, lost)| *lost.min(&part));
+        let total = own + others.sum::<usize>();
+        total >= GUARD_ENDPOINTS_MIN && total > budget
     }
 
-    fn left_count(&self, now: Timestamp) -> usize {
+    /// Returns the number of endpoints that a namespace may lose whatever other namespaces lose: at least one, if it
+    /// has several.
+    fn share(&self, namespace: &Namespace) -> usize {
+        let proven = self.proven.get(namespace).copied().unwrap_or(0);
+        self.budget_of(proven).max(usize::from(proven > 1))
+    }
+
+    const fn budget_of(&self, endpoints: usize) -> usize {
+        endpoints * self.percent as usize / 100
+    }
+
+    /// Returns the number of endpoints of each namespace that are held or were removed from service within
+    /// [`GUARD_WINDOW_SECS`].
+    fn losses(&self, now: Timestamp) -> BTreeMap<&Namespace, usize> {
+        let held = self.held.iter().map(|(service, held)| (service, held.len()));
+        let mut losses = BTreeMap::new();
+        for (service, endpoints) in held.chain(self.left_counts(now)) {
+            if endpoints > 0 {
+                *losses.entry(&service.namespace).or_default() += endpoints;
+            }
+        }
+        losses
+    }
+
+    /// Returns the number of endpoints of each Service that have passed a check before and were removed from
+    /// service within [`GUARD_WINDOW_SECS`].
+    fn left_counts(&self, now: Timestamp) -> impl Iterator<Item = (&ServiceKey, usize)> {
         let begin = now.unix_seconds() - GUARD_WINDOW_SECS;
-        let times = self.left.values().flat_map(BTreeMap::values);
-        times.filter(|since| since.unix_seconds() > begin).count()
+        self.left.iter().map(move |(service, left)| {
+            let counts = |(key, since): &(&CheckKey, &Timestamp)| {
+                since.unix_seconds() > begin && !self.is_unproven(service, key)
+            };
+            (service, left.iter().filter(counts).count())
+        })
+    }
+
+    fn is_unproven(&self, service: &ServiceKey, key: &CheckKey) -> bool {
+        self.checked.get(service).is_some_and(|checked| checked.unproven.contains(key))
     }
 
     /// Returns the number of endpoints that the guard keeps in service.
@@ -152,10 +272,11 @@ impl Guard {
         self.held.values().map(BTreeMap::len).sum()
     }
 
-    /// Returns the number of endpoints removed from service within [`GUARD_WINDOW_SECS`].
+    /// Returns the number of endpoints removed from service within [`GUARD_WINDOW_SECS`], without those that have
+    /// never passed a check.
     #[must_use]
     pub fn left_lately(&self, now: Timestamp) -> usize {
-        self.left_count(now)
+        self.left_counts(now).map(|(_, endpoints)| endpoints).sum()
     }
 
     /// Returns the endpoints that the guard keeps in service, each with its Service.
@@ -203,11 +324,17 @@ mod tests {
         numbers.iter().map(|number| (key(number), "connection refused".to_owned())).collect()
     }
 
+    /// Records endpoints that are checked and have passed.
+    fn check(guard: &mut Guard, service: &ServiceKey, numbers: &[u8]) {
+        let all: BTreeSet<_> = keys(numbers).into_keys().collect();
+        guard.record_checked(service, all.clone(), &all);
+    }
+
     /// Creates a guard with Services `a` and `b` of six endpoints each.
     fn guard(percent: u8) -> Guard {
         let mut guard = Guard::new(percent);
         for name in ["a", "b"] {
-            guard.record_checked(&service(name), 6);
+            check(&mut guard, &service(name), &[1, 2, 3, 4, 5, 6]);
         }
         guard
     }
@@ -239,7 +366,7 @@ mod tests {
     #[test]
     fn f148_few_endpoints_are_never_held_and_100_percent_holds_nothing() {
         let mut small = Guard::new(33);
-        small.record_checked(&service("a"), 2);
+        check(&mut small, &service("a"), &[1, 2]);
         assert!(small.weigh(&service("a"), keys(&[1, 2]), at(0)).is_empty());
         assert!(guard(100).weigh(&service("a"), keys(&[1, 2, 3, 4, 5, 6]), at(0)).is_empty());
         let mut gone = guard(33);

@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{CheckResult, HealthBook, checkers, checks};
+use super::{CheckResult, HealthBook, checkers, checks, lost_nodes, unchecked};
 use crate::{
     cluster::compiled::CompiledService,
     kinds::{
@@ -40,6 +40,8 @@ pub struct HealthInputs<'a> {
     /// Function that returns true if the agent of a node currently reports. Results of nodes with a silent
     /// agent are ignored.
     pub is_reporting: &'a dyn Fn(&Name) -> bool,
+    /// Lost Nodes whose data path is dead ([`super::dead_nodes`]).
+    pub dead: &'a BTreeSet<Name>,
     /// Time at which the decision is made.
     pub now: Timestamp,
 }
@@ -100,7 +102,8 @@ pub struct HealthDecision {
     /// New content of the Service's health record: a verdict for each endpoint that is unhealthy or in slow
     /// start. All other endpoints are fully in service.
     pub endpoints: BTreeMap<CheckKey, EndpointVerdict>,
-    /// Endpoints that were in service until now and become unhealthy by this decision.
+    /// Endpoints that were in service until now and become unhealthy by this decision, except endpoints on lost
+    /// Nodes: the leases of Nodes limit their number.
     pub leaving: BTreeSet<CheckKey>,
     /// Time at which the share of an endpoint in slow start increases next; `None` if no endpoint is in slow
     /// start.
@@ -108,16 +111,18 @@ pub struct HealthDecision {
 }
 
 /// Decides for each checked endpoint of a Service whether it is unhealthy, in slow start or fully in service.
-/// `current` is the present health record.
+/// Endpoints on lost Nodes that nobody can check are unhealthy if their Node is dead. `current` is the present
+/// health record.
 #[must_use]
 pub fn judge(
     inputs: &HealthInputs<'_>,
     service: &CompiledService,
     current: Option<&EndpointHealthSpec>,
 ) -> HealthDecision {
-    let Some(check) = &service.health_check else { return HealthDecision::default() };
-    let slow_start_secs = i64::from(check.slow_start_seconds);
+    let slow_start_secs =
+        service.health_check.as_ref().map_or(0, |check| i64::from(check.slow_start_seconds));
     let mut decision = HealthDecision::default();
+    let lost = lost_nodes(service);
     for (key, own) in checks(service) {
         let before = current.and_then(|record| record.endpoints.get(&key));
         let tally = Tally::of(inputs, &service.service, &key, own.as_ref());
@@ -130,7 +135,8 @@ pub fn judge(
         };
         let Some(verdict) = after else { continue };
         if verdict.is_out() {
-            if !before.is_some_and(EndpointVerdict::is_out) {
+            let is_on_lost_node = own.as_ref().is_some_and(|own| lost.contains(own));
+            if !is_on_lost_node && !before.is_some_and(EndpointVerdict::is_out) {
                 decision.leaving.insert(key);
             }
             decision.endpoints.insert(key, verdict);
@@ -139,7 +145,21 @@ pub fn judge(
             decision.endpoints.insert(key, EndpointVerdict { share, ..verdict });
         }
     }
+    for (key, node) in unchecked(service).into_iter().filter(|(_, node)| inputs.dead.contains(node)) {
+        let before = current.and_then(|record| record.endpoints.get(&key)).filter(|before| before.is_out());
+        decision.endpoints.insert(key, before.cloned().unwrap_or_else(|| with_dead_node(inputs, &node)));
+    }
     decision
+}
+
+/// Returns the verdict of an endpoint that nobody can check and whose Node is dead.
+fn with_dead_node(inputs: &HealthInputs<'_>, node: &Name) -> EndpointVerdict {
+    EndpointVerdict {
+        share: 0,
+        since: inputs.now,
+        message: format!("the agent of {node} is silent, and no checked endpoint of {node} answers"),
+        checkers: BTreeSet::new(),
+    }
 }
 
 /// Returns the verdict of an unhealthy endpoint. If the endpoint was unhealthy before, the earlier verdict is

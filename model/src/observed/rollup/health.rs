@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{no, saturating, yes};
 use crate::{
     cluster::{compiled::CompiledService, snapshot::Snapshot},
-    compile::is_panic,
+    compile::{is_panic, verdict_on},
     kinds::{
         condition_reason::ConditionReason,
-        endpoint_health::{CheckKey, EndpointHealthSpec},
+        endpoint_health::{CheckKey, EndpointHealthSpec, EndpointVerdict},
         resource::ServiceKey,
     },
     observed::{
-        health::{Guard, HealthInputs, Tally, checks},
+        health::{Guard, HealthInputs, Tally, checks, lost_nodes, unchecked},
         service_health::{CheckedEndpoint, Checker, HealthState, ServiceHealth, port_word},
         status::{Condition, ConditionType, EndpointCounts},
     },
@@ -35,15 +35,41 @@ pub fn service_health(
     let service = &compiled.service;
     let record = snapshot.endpoint_health(service);
     let held: BTreeSet<_> = guard.held_of(service).map(|(key, _)| *key).collect();
-    let endpoints = checks(compiled).into_iter().map(|(key, node)| {
-        let is_held = held.contains(&key);
-        checked(inputs, service, record, key, node, is_held)
-    });
-    ServiceHealth {
-        service: service.clone(),
-        endpoints: endpoints.collect(),
-        panic_ports: record.map(|record| panic_ports(compiled, record)).unwrap_or_default(),
+    let lost = lost_nodes(compiled);
+    let kept = record.map(|record| kept(compiled, record)).unwrap_or_default();
+    let panic_ports = record.map(|record| panic_ports(compiled, record)).unwrap_or_default();
+    let mut endpoints: Vec<_> = checks(compiled)
+        .into_iter()
+        .map(|(key, node)| CheckedEndpoint {
+            held: held.contains(&key),
+            node_lost: node.as_ref().is_some_and(|node| lost.contains(node)),
+            kept: panic_ports.is_empty() && kept.contains(&key),
+            ..checked(inputs, service, record, key, node)
+        })
+        .collect();
+    if !lost.is_empty() {
+        let rest = unchecked(compiled).into_iter().map(|(key, node)| CheckedEndpoint {
+            message: format!("the agent of {node} is silent, and no node can check this endpoint"),
+            node_lost: true,
+            kept: kept.contains(&key),
+            checkers: BTreeMap::new(),
+            ..checked(inputs, service, record, key, Some(node))
+        });
+        endpoints.extend(rest);
+        endpoints.sort_by_key(|one| (one.address, one.port));
     }
+    ServiceHealth { service: service.clone(), endpoints, panic_ports }
+}
+
+/// Returns the unhealthy endpoints on lost Nodes that are in service, because no endpoint of the port is healthy.
+fn kept(compiled: &CompiledService, record: &EndpointHealthSpec) -> BTreeSet<CheckKey> {
+    let check = compiled.health_check.as_deref();
+    let all = compiled.ports.iter().flat_map(|port| &port.endpoints);
+    let kept = all.filter(|one| {
+        one.node_lost && one.ready && verdict_on(check, record, one).is_some_and(EndpointVerdict::is_out)
+    });
+    let port = |own| check.and_then(|check| check.port).unwrap_or(own);
+    kept.map(|one| CheckKey { address: one.address, port: port(one.port) }).collect()
 }
 
 fn checked(
@@ -52,7 +78,6 @@ fn checked(
     record: Option<&EndpointHealthSpec>,
     key: CheckKey,
     node: Option<Name>,
-    held: bool,
 ) -> CheckedEndpoint {
     let tally = Tally::of(inputs, service, &key, node.as_ref());
     let verdict = record.and_then(|record| record.endpoints.get(&key));
@@ -69,7 +94,8 @@ fn checked(
     let checkers = tally.chosen.iter().map(|name| ((*name).clone(), checker(inputs, service, &key, name)));
     let checkers = checkers.collect();
     let CheckKey { address, port } = key;
-    CheckedEndpoint { address, port, state, since, message, share, held, checkers, node }
+    let (held, node_lost, kept) = (false, false, false);
+    CheckedEndpoint { address, port, state, since, message, share, held, node_lost, kept, checkers, node }
 }
 
 fn checker(inputs: &HealthInputs<'_>, service: &ServiceKey, key: &CheckKey, node: &Name) -> Checker {
@@ -106,7 +132,7 @@ fn why_undecided(tally: &Tally<'_>) -> String {
 /// endpoints is below the panic threshold.
 fn panic_ports(compiled: &CompiledService, record: &EndpointHealthSpec) -> Vec<String> {
     let Some(check) = &compiled.health_check else { return Vec::new() };
-    let has_one_out = record.endpoints.values().any(crate::kinds::endpoint_health::EndpointVerdict::is_out);
+    let has_one_out = record.endpoints.values().any(EndpointVerdict::is_out);
     let ports = compiled.ports.iter().filter(|port| has_one_out && is_panic(check, record, port));
     ports.map(|port| port_word(port.range(), port.protocol)).collect()
 }
@@ -144,6 +170,16 @@ pub(super) fn endpoints_available(health: &ServiceHealth, counts: EndpointCounts
         let hint = "`tidegate health --confirm` removes them from service";
         return good(ConditionReason::HealthGuardHeld, message).map(|condition| condition.hint(hint));
     }
+    let kept = out.iter().filter(|one| one.kept).count();
+    if kept > 0 {
+        let message = format!(
+            "{kept} endpoints are used although other nodes cannot reach them, because their Nodes are silent and no \
+             endpoint of the port is healthy: {}",
+            named(&out)
+        );
+        let hint = "restore the agent; if the machine has failed, start the workload elsewhere";
+        return good(ConditionReason::LastEndpointsKept, message).map(|condition| condition.hint(hint));
+    }
     if !health.panic_ports.is_empty() {
         let message = format!(
             "all endpoints of {} are used although {} of {total} are unhealthy (spec.healthCheck.panicThreshold): {}",
@@ -158,12 +194,40 @@ pub(super) fn endpoints_available(health: &ServiceHealth, counts: EndpointCounts
             format!("{} of {total} checked endpoints are out of service: {}", out.len(), named(&out));
         return good(ConditionReason::EndpointsReady, message);
     }
+    let on_lost: Vec<_> = health.endpoints.iter().filter(|one| one.node_lost).collect();
+    if !on_lost.is_empty() {
+        return good(ConditionReason::EndpointsReady, on_lost_nodes(&on_lost));
+    }
     let unknown = health.endpoints.iter().filter(|one| one.state == HealthState::Unknown).count();
     if unknown > 0 {
         let message = format!("no node reports results for {unknown} of {total} checked endpoints");
         return good(ConditionReason::EndpointsReady, message);
     }
     None
+}
+
+/// Describes the endpoints in service on lost Nodes, with the nodes to which each of them answers.
+fn on_lost_nodes(endpoints: &[&CheckedEndpoint]) -> String {
+    let nodes: BTreeSet<_> = endpoints.iter().filter_map(|one| one.node.as_ref()).map(Name::as_str).collect();
+    let answers = |one: &&&CheckedEndpoint| {
+        let key = CheckKey { address: one.address, port: one.port };
+        let healthy = one.checkers.iter().filter(|(_, checker)| checker.state == Some(CheckState::Healthy));
+        let to: Vec<_> = healthy.map(|(node, _)| node.as_str()).collect();
+        match (to.is_empty(), one.checkers.is_empty()) {
+            (false, _) => format!("{key} answers to {}", to.join(", ")),
+            (true, true) => format!("{key} cannot be checked"),
+            (true, false) => format!("{key} is not checked yet"),
+        }
+    };
+    let words: Vec<_> = endpoints.iter().take(ENDPOINTS_NAMED_MAX).map(|one| answers(&one)).collect();
+    let more = endpoints.len().saturating_sub(ENDPOINTS_NAMED_MAX);
+    let more = if more == 0 { String::new() } else { format!("; and {more} more") };
+    let nodes: Vec<_> = nodes.into_iter().collect();
+    format!(
+        "endpoints on Nodes with a silent agent ({}) stay in service: {}{more}",
+        nodes.join(", "),
+        words.join("; ")
+    )
 }
 
 fn named(endpoints: &[&CheckedEndpoint]) -> String {

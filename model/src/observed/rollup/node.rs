@@ -18,7 +18,7 @@ use crate::{
 #[must_use]
 pub fn node_status(spec: &NodeSpec, view: &NodeView<'_>, head: Position) -> NodeStatus {
     let last_report = view.last_report;
-    let connected = connected(view);
+    let connected = connected(spec, view);
     let Some(report) = view.report else {
         let unknown = condition(
             ConditionType::Converged,
@@ -105,7 +105,8 @@ fn converged(spec: &NodeSpec, name: &Name, report: &Report, head: Position) -> C
     }
 }
 
-fn connected(view: &NodeView<'_>) -> Condition {
+fn connected(spec: &NodeSpec, view: &NodeView<'_>) -> Condition {
+    let lost = spec.lost_since.map(|since| format!("; lost since {since}: other nodes check its Workloads"));
     match (view.is_connected, view.last_report) {
         (true, _) if view.is_contested => no(
             ConditionType::Connected,
@@ -117,7 +118,7 @@ fn connected(view: &NodeView<'_>) -> Condition {
         (false, Some(at)) => no(
             ConditionType::Connected,
             ConditionReason::AgentSilent,
-            format!("the agent has not reported since {at}"),
+            format!("the agent has not reported since {at}{}", lost.unwrap_or_default()),
         )
         .hint(
             "check that tidegate-agent runs on the node and reaches this server; its rules remain in force",

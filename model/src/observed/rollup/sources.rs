@@ -5,6 +5,7 @@ use crate::{
     compile::{port_of_set, port_of_workload},
     kinds::{
         condition_reason::ConditionReason,
+        endpoint_health::EndpointVerdict,
         endpoint_set::{EndpointPort, EndpointSetSpec},
         metadata::Metadata,
         resource::ServiceKey,
@@ -125,10 +126,15 @@ fn workload_used(
         let message = format!("selected by {services}, but its phase is {:?}", spec.phase);
         return no(at, ConditionReason::NotRunning, message);
     }
-    if let Some(node) = spec.node.as_ref().filter(|node| snapshot.is_lost(node)) {
-        let message = format!("selected by {services}, but the agent of its Node {node} is silent");
-        return no(at, ConditionReason::NodeLost, message)
-            .hint("it is an endpoint again at the next report of tidegate-agent on the Node");
+    let lost = spec.node.as_ref().filter(|node| snapshot.is_lost(node));
+    if let Some((node, verdict)) = lost.zip(verdict_of_others(snapshot, namespace, metadata, spec)) {
+        let message = format!(
+            "selected by {services}, but the agent of its Node {node} is silent, and it fails since {}: {}",
+            verdict.since, verdict.message
+        );
+        return no(at, ConditionReason::NodeLost, message).hint(
+            "it is an endpoint again when it answers, or at the next report of tidegate-agent on the Node",
+        );
     }
     if spec.addresses.is_empty() {
         return no(at, ConditionReason::NoAddress, format!("selected by {services}, but it has no address"))
@@ -149,5 +155,25 @@ fn workload_used(
         )
         .hint("add the ports to spec.ports, with their protocol");
     }
-    Condition { message: format!("selected by {services}"), ..yes(at, ConditionReason::Selected) }
+    let silent =
+        lost.map(|node| format!("; the agent of its Node {node} is silent, and it stays in service"));
+    let message = format!("selected by {services}{}", silent.unwrap_or_default());
+    Condition { message, ..yes(at, ConditionReason::Selected) }
+}
+
+/// Returns the verdict that takes a Workload on a lost Node out of the service of a Service that selects it, or
+/// `None` if there is none or the Node is not lost.
+#[must_use]
+pub fn verdict_of_others<'a>(
+    snapshot: &'a Snapshot,
+    namespace: &Namespace,
+    metadata: &Metadata,
+    spec: &WorkloadSpec,
+) -> Option<&'a EndpointVerdict> {
+    spec.node.as_ref().filter(|node| snapshot.is_lost(node))?;
+    let selecting = snapshot.services_selecting(namespace, &metadata.labels).take(SERVICES_LISTED_MAX);
+    let verdicts =
+        selecting.filter_map(|key| snapshot.endpoint_health(&key)).flat_map(|record| &record.endpoints);
+    let mut own = verdicts.filter(|(key, verdict)| spec.addresses.contains(&key.address) && verdict.is_out());
+    own.next().map(|(_, verdict)| verdict)
 }

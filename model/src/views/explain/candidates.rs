@@ -8,8 +8,9 @@ use std::{
 use super::{CANDIDATES_MAX, CandidateEndpoint};
 use crate::{
     cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+    compile::verdict_on,
     kinds::{
-        endpoint_health::{CheckKey, EndpointHealthSpec, EndpointVerdict},
+        endpoint_health::{EndpointHealthSpec, EndpointVerdict},
         maintenance::MaintenanceMode,
         service::TrafficPolicy,
     },
@@ -62,6 +63,7 @@ impl Choice<'_> {
             serving: _,
             terminating: _,
             maintenance: _,
+            node_lost: _,
         } = endpoint;
         let why = if used { self.why_used(endpoint) } else { self.why_not(endpoint) };
         CandidateEndpoint {
@@ -77,13 +79,17 @@ impl Choice<'_> {
 
     /// Returns the health verdict of an endpoint, or `None` if it has none.
     fn verdict(&self, endpoint: &CompiledEndpoint) -> Option<&EndpointVerdict> {
-        let port = self.service.health_check.as_ref()?.port.unwrap_or(endpoint.port);
-        self.health?.endpoints.get(&CheckKey { address: endpoint.address, port })
+        verdict_on(self.service.health_check.as_deref(), self.health?, endpoint)
     }
 
     fn why_used(&self, endpoint: &CompiledEndpoint) -> String {
         if let Some(EndpointVerdict { share, since, message, .. }) = self.verdict(endpoint) {
-            return if *share == 0 {
+            return if *share == 0 && endpoint.node_lost {
+                format!(
+                    "the agent of its Node is silent, and other nodes cannot reach it since {since} ({message}); it \
+                     stays because no endpoint of the port is healthy"
+                )
+            } else if *share == 0 {
                 format!("its check fails since {since} ({message}), and so many fail that all are used")
             } else {
                 format!("back since {since}: {share} % of its share")
@@ -93,7 +99,12 @@ impl Choice<'_> {
             return "none is ready, and it still serves while it terminates".to_owned();
         }
         let sum: u64 = self.targets.values().map(|weight| u64::from(weight.0)).sum();
-        format!("ready; gets {} of {sum}", endpoint.weight.0)
+        let silent = if endpoint.node_lost {
+            "; the agent of its Node is silent, and other nodes do not find it unhealthy"
+        } else {
+            ""
+        };
+        format!("ready; gets {} of {sum}{silent}", endpoint.weight.0)
     }
 
     fn why_not(&self, endpoint: &CompiledEndpoint) -> String {

@@ -121,7 +121,7 @@ impl<'a> NodeContext<'a> {
         let spec = spec_of(snapshot, node).cloned().unwrap_or_default();
         let view = of.scene.nodes.iter().find(|view| view.name == node);
         let report = view.and_then(|view| view.report);
-        let NodeSpec { addresses, zone, mode, proxy, .. } = spec;
+        let NodeSpec { addresses, zone, mode, proxy, workload_cidrs, .. } = spec;
         let is_own = |address: IpAddr| {
             let is_reported = report.is_some_and(|report| report.facts.addresses.contains(&address));
             (addresses.contains(&address) || is_reported) && !is_of_service(snapshot, address)
@@ -135,7 +135,8 @@ impl<'a> NodeContext<'a> {
             protocol,
             port,
         };
-        let state = NodeState { mode, zone: zone.clone(), proxy, bgp: None };
+        let workload_cidrs = Some(workload_cidrs.into_iter().collect());
+        let state = NodeState { mode, zone: zone.clone(), proxy, workload_cidrs, bgp: None };
         Self {
             view,
             place: NodeLocation { node: node.clone(), zone },
@@ -301,14 +302,14 @@ fn policy_steps(
         ("externalTrafficPolicy", service.external_traffic_policy)
     };
     let class = match decision.class {
-        Class::Workload => "a workload",
+        Class::Workload => "a workload of this node",
         Class::Node => "the node itself",
         Class::Elsewhere => "outside",
     };
     let why = match (policy, is_internal, decision.class) {
         (TrafficPolicy::Cluster, _, _) => "endpoints of all nodes are used".to_owned(),
         (TrafficPolicy::Local, false, Class::Workload | Class::Node) => {
-            "connections from inside the cluster may use the endpoints of all nodes".to_owned()
+            "connections of the node and of its workloads may use the endpoints of all nodes".to_owned()
         }
         (TrafficPolicy::Local, ..) => format!("only endpoints on {} are used", context.place.node),
     };

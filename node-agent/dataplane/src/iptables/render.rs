@@ -35,7 +35,7 @@ pub struct Context {
     pub layout: NamingLayout,
     /// Address family of the rendered rules.
     pub family: IpFamily,
-    /// Networks of workloads in this family.
+    /// Networks of the workloads on this node, in this family.
     pub workloads: Vec<IpNet>,
     /// Sources whose connections to virtual addresses are masqueraded.
     pub off_cluster: OffCluster,

@@ -98,10 +98,10 @@ impl Wants {
     }
 }
 
-/// Returns a copy of `program` in which supported features replace those that IPVS lacks, or a message that
-/// names the first feature without a replacement. The virtual addresses of `program` are kept. The planner
-/// adds other addresses whose ports without a frontend are rejected, because only the planner has the list of
-/// addresses that are bound on this node.
+/// Returns a copy of `program` that uses only features of IPVS: each unsupported feature is replaced.
+///
+/// # Errors
+/// Returns a message that names the first feature without a replacement.
 fn wanted(program: &Program) -> Result<Program, String> {
     let lowered = lower::lower(program)?;
     Ok(Program { virtual_addresses: program.virtual_addresses.clone(), ..lowered })

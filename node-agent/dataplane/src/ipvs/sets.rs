@@ -61,7 +61,7 @@ pub enum SetKind {
     Drop,
     /// Frontends that drop all sources except workloads and the node.
     DropOutside,
-    /// Networks of workloads, from the node's state.
+    /// Networks of the workloads on this node, from the node's state.
     Workloads,
     /// Source networks that are masqueraded at frontends where masquerading depends on the source.
     MasqueradeSources,

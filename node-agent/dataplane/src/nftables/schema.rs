@@ -57,7 +57,7 @@ pub enum LookupType {
 /// Class of source addresses. A route may have a different verdict for each class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VerdictClass {
-    /// Source address in the workload networks.
+    /// Source address in the workload networks of this node.
     Workloads,
     /// Address of this node outside of the workload networks.
     Node,
@@ -189,7 +189,7 @@ pub enum SetRole {
 /// Set of networks that the rules match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NetworkSet {
-    /// Networks of workloads, from the node's state.
+    /// Networks of the workloads on this node, from the node's state.
     Workloads,
     /// Source networks that are masqueraded at frontends where masquerading depends on the source.
     MasqueradeSources,

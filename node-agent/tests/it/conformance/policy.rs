@@ -41,6 +41,11 @@ pub const SCENARIOS: &[Scenario] = &[
         .stands_for("L12"),
     scenario("External policy Local serves workloads and the node from all endpoints", "F048", short_circuit)
         .stands_for("L14"),
+    scenario(
+        "External policy Local treats the workloads of other nodes as external",
+        "F048",
+        workloads_of_other_nodes,
+    ),
     scenario("External policy Local without endpoints anywhere refuses", "F048", external_empty),
     scenario("External policy Cluster takes any node", "F048", external_cluster).stands_for("L13"),
     scenario("The external policy can change, with a node port or a balancer", "F048", external_changes)
@@ -160,6 +165,24 @@ fn short_circuit(b: &mut Bench) {
         b.expect(&[B, C], TCP, address, port, Keep(spots));
         b.expect(&[Node], TCP, address, port, Reach(spots));
     }
+}
+
+/// A workload connects to another node. An endpoint on a third node would reply to it directly, with an address
+/// that it has not connected to.
+fn workloads_of_other_nodes(b: &mut Bench) {
+    let web =
+        b.service("web", 1).load_balancer_ip(b.outer(1)).tcp(80, &[A, E]).node_port(30080).external_local();
+    let far =
+        b.service("far", 2).load_balancer_ip(b.outer(2)).tcp(80, &[E]).node_port(30081).external_local();
+    b.hosts.connect(D, E);
+    b.set(&[&web, &far]);
+    for (address, port) in [(b.outer(1), 80), (b.node_address(), 30080)] {
+        b.expect(&[D], TCP, address, port, Keep(&[A]));
+    }
+    for (address, port) in [(b.outer(2), 80), (b.node_address(), 30081)] {
+        b.expect(&[D], TCP, address, port, Silence);
+    }
+    b.hosts.disconnect(D);
 }
 
 fn external_empty(b: &mut Bench) {

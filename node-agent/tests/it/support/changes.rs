@@ -64,6 +64,7 @@ pub fn endpoint(at: &str, node: &str) -> CompiledEndpoint {
         serving: true,
         terminating: false,
         maintenance: None,
+        node_lost: false,
     }
 }
 

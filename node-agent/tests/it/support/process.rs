@@ -125,6 +125,7 @@ pub fn web() -> CompiledService {
         serving: true,
         terminating: false,
         maintenance: None,
+        node_lost: false,
     };
     let of_port = |name: &str, protocol, number, targets: &[(&str, u16)]| CompiledPort {
         name: Some(name.parse().unwrap()),

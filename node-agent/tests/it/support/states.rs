@@ -57,6 +57,7 @@ pub fn service(number: u16, endpoints: u8, revision: u64) -> CompiledService {
         serving: true,
         terminating: false,
         maintenance: None,
+        node_lost: false,
     };
     CompiledService {
         revision: Revision(revision),

@@ -79,6 +79,8 @@ pub const WORKLOAD_PORTS: [u16; 4] = [80, 443, 7001, 7010];
 pub const DAEMON_PORT: u16 = 2222;
 /// Networks that contain the addresses of all workloads.
 pub const WORKLOAD_NETWORKS: [&str; 4] = ["10.1.0.0/16", "10.2.0.0/16", "fd01::/16", "fd02::/16"];
+/// Networks that contain the addresses of the workloads on the node under test.
+pub const LOCAL_WORKLOAD_NETWORKS: [&str; 2] = ["10.1.0.0/16", "fd01::/16"];
 /// Number of client addresses that affinity tests use.
 pub const CROWD: u8 = 16;
 
@@ -142,6 +144,25 @@ impl Hosts {
         }
         batch(node, &ours);
         batch(other, &theirs);
+    }
+
+    /// Connects two workloads of other nodes directly, past the node under test, as the network of a real
+    /// cluster does. [`Self::disconnect`] removes the link.
+    pub fn connect(&self, one: Spot, other: Spot) {
+        let [here, there] = [one, other].map(|spot| self.at(spot));
+        here.ip(&["link", "add", "direct", "type", "veth", "peer", "name", "direct", "netns", there.name()]);
+        for (namespace, peer) in [(here, other), (there, one)] {
+            namespace.ip(&["link", "set", "direct", "up"]);
+            for family in IpFamily::ALL {
+                let word = if family == IpFamily::V4 { "-4" } else { "-6" };
+                namespace.ip(&[word, "route", "add", &peer.address(family).to_string(), "dev", "direct"]);
+            }
+        }
+    }
+
+    /// Removes the direct link of a workload ([`Self::connect`]).
+    pub fn disconnect(&self, one: Spot) {
+        self.at(one).ip(&["link", "del", "direct"]);
     }
 
     fn serve(&self) {

@@ -27,7 +27,7 @@ use node_agent::{
 use super::{
     Ask, Build, Heard, Hosts, Lane, Spot,
     ask::{PATIENCE, SILENCE},
-    hosts::WORKLOAD_NETWORKS,
+    hosts::{LOCAL_WORKLOAD_NETWORKS, WORKLOAD_NETWORKS},
     judge::{self, Expected, Seen},
     lane::family_word,
     say,
@@ -177,12 +177,16 @@ impl Bench {
         self.bare(name).cluster_ip(self.vip(number))
     }
 
-    /// Replaces the cluster networks: `workloads` are the networks of the workloads, and `node` contains the
-    /// settings of the node. The change takes effect with the next update of the kernel.
+    /// Replaces the cluster networks: `workloads` are the networks of the workloads on all nodes, and `node`
+    /// contains the settings of the node. The change takes effect with the next update of the kernel.
     pub fn networks(&mut self, node: &NodeState, workloads: &[&str]) {
-        let cidrs = workloads.iter().map(|cidr| cidr.parse().unwrap()).collect();
+        let parse = |cidr: &&str| cidr.parse().unwrap();
+        let is_local = |cidr: &&&str| LOCAL_WORKLOAD_NETWORKS.contains(*cidr);
+        let local = workloads.iter().filter(is_local).map(parse).collect();
+        let node = NodeState { workload_cidrs: Some(local), ..node.clone() };
+        let cidrs = workloads.iter().map(parse).collect();
         self.desired.networks =
-            networks(&NetworkState { workload_cidrs: cidrs, ..NetworkState::default() }, node);
+            networks(&NetworkState { workload_cidrs: cidrs, ..NetworkState::default() }, &node);
     }
 
     /// Programs Services, asserts that the kernel update succeeded, and returns the number of kernel writes.

@@ -52,6 +52,7 @@ pub fn endpoint(spot: Spot, family: IpFamily, number: u16) -> CompiledEndpoint {
         serving: true,
         terminating: false,
         maintenance: None,
+        node_lost: false,
     }
 }
 

@@ -9,6 +9,7 @@ use model::{
         resource::{Kind, Object, ObjectKey, Spec},
         workload::{WorkloadPhase, WorkloadSpec},
     },
+    observed::rollup::verdict_of_others,
     primitives::quantity::Epoch,
 };
 use serde_json::{Value, json};
@@ -18,8 +19,8 @@ use super::{Resource, annotate_rest, metadata, split};
 /// Spec fields of a Workload that have a counterpart in a Pod.
 const SHOWN: [&str; 5] = ["addresses", "node", "ports", "phase", "ready"];
 
-/// Renders a Workload as a Pod. The Pod is not ready while the Workload's Node counts as lost, that is, while
-/// the Node's agent is silent.
+/// Renders a Workload as a Pod. The Pod is not ready if its Node counts as lost, because the Node's agent is silent,
+/// and other nodes find the Workload unhealthy.
 pub(in super::super) fn render(
     object: &Object,
     spec: &WorkloadSpec,
@@ -47,7 +48,7 @@ pub(in super::super) fn render(
 }
 
 fn status(object: &Object, spec: &WorkloadSpec, snapshot: &Snapshot) -> Value {
-    let reason = not_ready_because(spec, snapshot);
+    let reason = not_ready_because(object, spec, snapshot);
     let (phase, word) = match spec.phase {
         WorkloadPhase::Pending => ("Pending", None),
         WorkloadPhase::Running => ("Running", reason.filter(|word| *word == NODE_LOST)),
@@ -85,12 +86,14 @@ fn status(object: &Object, spec: &WorkloadSpec, snapshot: &Snapshot) -> Value {
     status
 }
 
-/// Reason why a Workload is not ready: its Node counts as lost, because the Node's agent is silent.
+/// Reason why a Workload is not ready: the agent of its Node is silent, and other nodes find it unhealthy.
 const NODE_LOST: &str = "NodeLost";
 
 /// Returns the reason why the Workload accepts no new connections, or `None` if it does.
-fn not_ready_because(spec: &WorkloadSpec, snapshot: &Snapshot) -> Option<&'static str> {
-    let is_lost = spec.node.as_ref().is_some_and(|node| snapshot.is_lost(node));
+fn not_ready_because(object: &Object, spec: &WorkloadSpec, snapshot: &Snapshot) -> Option<&'static str> {
+    let namespace = object.metadata.namespace.as_ref();
+    let is_lost = namespace
+        .is_some_and(|namespace| verdict_of_others(snapshot, namespace, &object.metadata, spec).is_some());
     let node_is_out = || spec.node.as_ref().and_then(|node| snapshot.maintenance_of(node));
     match spec.phase {
         WorkloadPhase::Pending => Some("Pending"),

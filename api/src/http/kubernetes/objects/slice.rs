@@ -133,6 +133,7 @@ fn endpoint(own: &CompiledEndpoint, api_version: &str) -> Value {
         serving,
         terminating,
         maintenance: _,
+        node_lost: _,
     } = own;
     let mut json = json!({
         "addresses": [address],
