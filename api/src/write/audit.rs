@@ -207,13 +207,11 @@ impl AuditLog {
         }
         let mut log = self.lock();
         let outcome = draft.outcome();
+        let is_change = outcome.is_done && answered.status.is_success();
         let pool = match caller.access().identity() {
+            // Logins and enrollments carry their credentials in the body.
+            _ if is_change => AuditPool::Changes,
             Identity::Nobody => AuditPool::Anonymous,
-            Identity::Anyone | Identity::Agent(_) | Identity::Token { .. }
-                if outcome.is_done && answered.status.is_success() =>
-            {
-                AuditPool::Changes
-            }
             Identity::Anyone | Identity::Agent(_) | Identity::Token { .. } => AuditPool::Passing,
         };
         let entry = entry(0, caller.origin(), outcome, answered);

@@ -111,8 +111,8 @@ async fn consent_to_a_state_is_of_this_life_of_the_store_and_is_audited() {
     server.running.stop().await;
 }
 
-/// Requests without credentials do not displace the refusals of known callers: they share entries, which tell their
-/// number, and have a limit of their own.
+/// Requests without credentials do not displace the refusals of known callers: they share entries that contain
+/// their number, and have a limit of their own. Each login has an entry.
 #[tokio::test]
 async fn anonymous_requests_displace_no_refusal_of_a_known_caller() {
     let directory = tempfile::tempdir().unwrap();
@@ -120,6 +120,11 @@ async fn anonymous_requests_displace_no_refusal_of_a_known_caller() {
     let secured = secured::start_in(Arc::clone(&store)).await;
     let team = secured.token("team-a", json!({ "role": "operator", "namespaces": ["team-a"] })).await;
     assert_eq!(secured.call(&team, "DELETE", &format!("{SERVICES}/x"), None).await.0, 403);
+    let Who::Token(token) = &secured.admin else { panic!("the administrator has a token") };
+    for _ in 0..2 {
+        let login = Some(json!({ "token": token }));
+        assert_eq!(secured.call(&Who::Nobody, "POST", "/v1/session", login).await.0, 200);
+    }
     for number in 0..2660 {
         let path = format!("/v1/services?limit={}", 1 + number % 7);
         assert_eq!(secured.call(&Who::Nobody, "GET", &path, None).await.0, 401);
@@ -127,6 +132,8 @@ async fn anonymous_requests_displace_no_refusal_of_a_known_caller() {
     let listed = secured.admin("GET", "/v1/audit?limit=500", None).await;
     let entries = listed["items"].as_array().unwrap();
     assert!(entries.iter().any(|entry| entry["author"] == "team-a" && entry["status"] == 403), "{listed:#}");
+    let logins = entries.iter().filter(|entry| entry["path"] == "/v1/session" && entry["status"] == 200);
+    assert_eq!(logins.count(), 2, "{listed:#}");
     secured.server.running.stop().await;
     let stored = store.audit(None, 500).await.unwrap();
     let anonymous: Vec<Value> = stored

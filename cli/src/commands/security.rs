@@ -1,4 +1,5 @@
-//! `token`, `role`, `whoami`, `can-i`, `node join-token` and `node accept`: manage and show authentication and permissions.
+//! `token`, `role`, `whoami`, `can-i`, `node join-token` and `node accept`: manage and show authentication and
+//! permissions.
 
 use model::{
     kinds::{

@@ -69,8 +69,8 @@ fn lies(field: &str) -> Vec<Value> {
             { "time": SINCE, "reason": "StateReleased", "message": "all", "count": 1 },
         ])],
         "traffic" => vec![traffic(json!(80)), traffic(Value::Null), json!({ "default/web": [] })],
-        // The claim of a node that is no candidate. A candidate's claim, with the `facts` of the network, needs the
-        // confirmation of another candidate; `addresses.rs` covers it.
+        // The claim of a node that is no candidate. The claim of a candidate needs the confirmation of another
+        // one, which `addresses.rs` covers.
         "announcements" => vec![claim(1), claim(u64::MAX)],
         "announcementsGone" => vec![json!([ADDRESS])],
         "peers" => ["Down", "AdminDown"]

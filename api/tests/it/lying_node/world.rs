@@ -1,13 +1,13 @@
-//! Cluster with two honest nodes, `n1` and `n2`, and a third one, `n9`; and the state that must not depend on `n9`.
+//! Cluster with two honest nodes, `n1` and `n2`, and a third one, `n9`, and the state that must not depend on
+//! `n9`.
 
 use std::{cell::Cell, time::Duration};
 
 use api::base::config::Settings;
 use serde_json::{Value, json};
 
-use crate::support::Lines;
 use crate::support::{
-    START,
+    Lines, START,
     secured::{self, Secured, Who},
     settings,
 };

@@ -17,8 +17,8 @@ async fn enrol_unbound(server: &Server, name: &str) -> u16 {
     status
 }
 
-/// A token for new machines takes over no name that is or was in use: of a Node without a certificate, of a revoked
-/// or expired certificate, or of a deleted Node.
+/// A token for new machines takes over no name that is or was in use: of a Node without a certificate, of a
+/// revoked or expired certificate, or of a deleted Node.
 #[tokio::test]
 async fn names_once_used_need_a_join_token_created_for_them() {
     let server = start(own()).await;
