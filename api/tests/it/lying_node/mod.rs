@@ -1,9 +1,8 @@
-//! Lying node: with the certificate of one node, every field of the report and of the registration, and every
-//! request of an agent, is false. Other nodes receive the same state, and no object changes but those of the liar.
+//! Lying node: with the certificate of one node, every field of the report, and every request of an agent, is
+//! false. Other nodes receive the same state, and no object changes but those of the liar.
 //!
 //! The rows are complete: a field without a row fails the test.
 
-mod registration;
 mod report;
 mod world;
 

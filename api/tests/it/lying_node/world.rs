@@ -117,8 +117,8 @@ impl World {
         self.secured.admin("DELETE", &service, None).await;
     }
 
-    /// Returns the state that must not depend on `n9`: the feeds of the other nodes, all objects except the Nodes
-    /// of liars, and the status of the honest Nodes.
+    /// Returns the state that must not depend on `n9`: the feeds of the other nodes, all objects except the Node
+    /// of the liar, and the status of the honest Nodes.
     pub(super) async fn look(&self) -> View {
         let mut view = View::new();
         for node in ["n1", "n2"] {
@@ -161,7 +161,7 @@ fn order(record: &Value) -> Vec<String> {
 }
 
 fn is_liar(node: &Value) -> bool {
-    node.as_str().is_some_and(|name| name == "n9" || name.starts_with("liar"))
+    node == "n9"
 }
 
 /// Returns a frame of the feed without positions, or `None` for frames that contain nothing else. A liar may be
@@ -197,7 +197,7 @@ fn without_liar(announcement: &mut Value) {
 }
 
 /// Returns an object without its revision, and without its status unless it is an honest Node; `None` for the Node
-/// of a liar and for the address of a canary.
+/// of the liar and for the address of a canary.
 fn object_of(object: &Value) -> Option<String> {
     let mut object = object.clone();
     let is_node = object["kind"] == "Node";
