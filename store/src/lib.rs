@@ -37,7 +37,7 @@ mod sqlite;
 mod vault;
 mod window;
 
-pub use audit::AuditRecord;
+pub use audit::{AuditPool, AuditRecord};
 pub use contents::Contents;
 pub use error::{
     Cause, ChangesError, CommitError, OpenError, ReplaceError, StatusError, StoreError, VaultError,
@@ -67,9 +67,12 @@ pub const SERVER_HISTORY_BYTES_KEPT: usize = 8 * 1024 * 1024;
 /// Maximum number of audit records about requests that changed objects; the same as for client writes in the
 /// history. May be exceeded temporarily by a tenth.
 pub const AUDIT_KEPT: usize = 10_000;
-/// Maximum number of audit records about requests that changed nothing, such as rejected ones and dry runs.
-/// May be exceeded temporarily by a tenth.
+/// Maximum number of audit records about requests with credentials that changed nothing, such as rejected ones
+/// and dry runs. May be exceeded temporarily by a tenth.
 pub const AUDIT_PASSING_KEPT: usize = 2_000;
+/// Maximum number of audit records about requests without valid credentials. Anybody can send those, so they must
+/// not displace the records of known callers. May be exceeded temporarily by a tenth.
+pub const AUDIT_ANONYMOUS_KEPT: usize = 1_000;
 /// Maximum age of audit records in seconds; longer than a year, so that yearly operations can be compared.
 pub const AUDIT_AGE_MAX_SECS: i64 = 400 * 86_400;
 /// Maximum size of an audit record in bytes: author, reason, and the names of the first objects.

@@ -23,7 +23,8 @@ use tokio::sync::watch;
 use crate::{
     AUDIT_AGE_MAX_SECS, AuditRecord, CHANGES_KEPT, ChangesError, CommitError, Contents, Figures, HistoryPage,
     HistoryQuery, ReplaceError, STATUSES_MAX, StatusError, Store, StoreError, StoredState, VAULT_RECORDS_MAX,
-    VaultError, VaultRecord, audit,
+    VaultError, VaultRecord,
+    audit::{self, AuditPool},
     group::{self, Group},
     history,
     open::{check_status, epoch_after, sole_leadership},
@@ -48,22 +49,20 @@ struct State {
     vault_version: u64,
 }
 
-/// Audit records by number. Index 0 contains those of requests that changed objects, index 1 those of
-/// requests that changed nothing.
+/// Audit records by number, for each [`AuditPool`].
 #[derive(Debug, Default)]
-struct Audit([BTreeMap<u64, AuditRecord>; 2]);
+struct Audit([BTreeMap<u64, AuditRecord>; AuditPool::ALL.len()]);
 
 impl Audit {
-    /// Adds audit records and drops the oldest ones of the same type (with or without changes) above their
-    /// limit.
+    /// Adds audit records and drops the oldest ones of the same pool above its limit.
     fn keep(&mut self, records: &[AuditRecord]) {
         for record in records {
             if self.0.iter().all(|own| !own.contains_key(&record.number)) {
-                self.0[usize::from(record.is_passing)].insert(record.number, record.clone());
+                self.0[usize::from(record.pool.number())].insert(record.number, record.clone());
             }
         }
-        for (own, is_passing) in self.0.iter_mut().zip([false, true]) {
-            while own.len() > audit::kept(is_passing) {
+        for (own, pool) in self.0.iter_mut().zip(AuditPool::ALL) {
+            while own.len() > pool.kept() {
                 own.pop_first();
             }
         }

@@ -18,7 +18,7 @@ use clap::{Parser, ValueEnum};
 use ipnet::IpNet;
 use model::{
     cluster::{
-        config::{ASN_DEFAULT, ClusterConfig, ConfigError, Guards},
+        config::{ASN_DEFAULT, ClusterConfig, ConfigError, Guards, WORKLOAD_RANGES_DEFAULT},
         quota::{QuotaSetting, Quotas},
     },
     kinds::resource::ServiceKey,
@@ -83,6 +83,11 @@ pub struct Flags {
     /// CIDRs allowed for external IPs and for load balancer addresses outside any pool; none by default
     #[arg(long, env = "TIDEGATE_ALLOW_EXTERNAL_IP", value_name = "CIDR", value_delimiter = ',')]
     pub allow_external_ip: Vec<IpNet>,
+    /// CIDRs in which agents may register the workload networks of their nodes: together at most a /16 or, in
+    /// IPv6, a /48 for each node. Other networks are pending until `tidegate node accept` [default:
+    /// 10.0.0.0/8,100.64.0.0/10,172.16.0.0/12,192.168.0.0/16,fc00::/7]
+    #[arg(long, env = "TIDEGATE_WORKLOAD_RANGE", value_name = "CIDR", value_delimiter = ',')]
+    pub workload_range: Vec<IpNet>,
     /// BGP AS number of nodes that do not set one [default: 64512]
     #[arg(long, env = "TIDEGATE_ASN", value_name = "AS")]
     pub asn: Option<u32>,
@@ -275,6 +280,7 @@ impl Config {
             service_cidr,
             node_port_range,
             allow_external_ip,
+            workload_range,
             asn,
             health_guard_percent,
             quota,
@@ -310,6 +316,7 @@ impl Config {
             ports,
             allow_external_ip,
         )?
+        .with_workload_ranges(workload_ranges(workload_range))?
         .with_asn(asn.unwrap_or(ASN_DEFAULT))?
         .with_quotas(Quotas::new(quota))
         .with_guards(Guards {
@@ -374,6 +381,10 @@ impl Config {
 fn beside(store: &str) -> PathBuf {
     let database = store.strip_prefix("sqlite:").map(Path::new);
     database.and_then(Path::parent).unwrap_or_else(|| Path::new("")).join(BOOTSTRAP_TOKEN_FILE_DEFAULT)
+}
+
+fn workload_ranges(given: Vec<IpNet>) -> Vec<IpNet> {
+    if given.is_empty() { WORKLOAD_RANGES_DEFAULT.to_vec() } else { given }
 }
 
 fn service_key(text: &str) -> Result<ServiceKey, String> {
@@ -460,6 +471,17 @@ mod tests {
         );
         assert_eq!(merge(&[], "asn = 65001").unwrap().settings.cluster.asn(), 65_001);
         assert!(merge(&["--asn", "23456"], "").unwrap_err().to_string().contains("--asn"));
+    }
+
+    #[test]
+    fn workload_ranges_replace_the_private_ones() {
+        let ranges = |flags: &[&str], file: &str| merge(flags, file).unwrap().settings.cluster;
+        assert_eq!(ranges(&[], "").workload_ranges(), WORKLOAD_RANGES_DEFAULT);
+        let own = ranges(&["--workload-range", "10.4.0.0/16,fd00:4::/32"], "workload-range = ['10.0.0.0/8']");
+        let own: Vec<_> = own.workload_ranges().iter().map(ToString::to_string).collect();
+        assert_eq!(own, ["10.4.0.0/16", "fd00:4::/32"]);
+        let refusal = merge(&["--workload-range", "10.4.0.1/16"], "").unwrap_err().to_string();
+        assert!(refusal.contains("--workload-range") && refusal.contains("use 10.4.0.0/16"), "{refusal}");
     }
 
     #[test]

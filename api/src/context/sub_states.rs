@@ -4,6 +4,10 @@
 use std::sync::Arc;
 
 use axum::extract::FromRef;
+use model::{
+    kinds::resource::{Kind, ObjectKey},
+    primitives::name::Name,
+};
 use store::Store;
 
 use super::server_state::ServerState;
@@ -83,12 +87,24 @@ pub(crate) struct CredentialState {
 /// Fields for handlers of agent certificates and join tokens.
 #[derive(Clone)]
 pub(crate) struct EnrollmentState {
+    /// Access to the newest committed state of the objects, for the existing Nodes.
+    pub(crate) hub: Arc<Hub>,
+    /// Authenticator, which limits failed attempts.
+    pub(crate) authenticator: Arc<Authenticator>,
     /// Vault: the part of the store that holds certificate records and join tokens.
     pub(crate) vault: Arc<Vault>,
     /// Certificate authority and validity of agent certificates in seconds; `None` without TLS.
     pub(crate) authority: Option<(Arc<Authority>, i64)>,
     /// Clock and random numbers of the server.
     pub(crate) source: Arc<dyn Source>,
+}
+
+impl EnrollmentState {
+    /// Returns true if a Node of this name exists.
+    pub(crate) fn has_node(&self, node: &Name) -> bool {
+        let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
+        self.hub.load().snapshot.get(&key).is_some()
+    }
 }
 
 impl ReadState {
@@ -156,6 +172,8 @@ impl FromRef<Arc<ServerState>> for EnrollmentState {
         let tls = app.settings.tls.as_ref();
         let authority = app.authority.as_ref().zip(tls);
         Self {
+            hub: Arc::clone(&app.hub),
+            authenticator: Arc::clone(&app.authenticator),
             vault: Arc::clone(&app.vault),
             authority: authority.map(|(authority, tls)| (Arc::clone(authority), tls.agent_life_secs)),
             source: Arc::clone(&app.source),

@@ -26,6 +26,9 @@ use crate::base::error::{Code, Problem};
 pub(crate) const OBJECT_BYTES_MAX: usize = 1024 * 1024;
 /// Maximum size of an `apply` body in bytes, enough for several thousand Services in one transaction.
 pub(crate) const APPLY_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Maximum size of a login or enrollment in bytes, read from callers without credentials: a token and a
+/// certificate signing request.
+pub(crate) const CREDENTIAL_BYTES_MAX: usize = 16 * 1024;
 /// Maximum size of an agent's reply to a query, in bytes. Agents shorten a longer reply by omitting lines.
 pub(crate) const ANSWER_BYTES_MAX: usize = model::wire::ask::REPLY_BYTES_MAX;
 /// Maximum nesting of arrays and objects in a body. The deepest field of any object is at level 8; the list
@@ -67,6 +70,17 @@ pub(crate) async fn read_one(headers: &HeaderMap, body: Body) -> Result<(Bytes, 
         )),
         (None, _) => Err(Problem::bad_request("the body is empty; it must be one object")),
     }
+}
+
+/// Reads the body of a login or enrollment: one JSON value of at most [`CREDENTIAL_BYTES_MAX`] bytes. YAML is not
+/// accepted, because its parser costs more per byte, and the caller has not authenticated yet.
+pub(crate) async fn read_credential(headers: &HeaderMap, body: Body) -> Result<Value, Problem> {
+    if form_of(headers, &["application/json"])? != BodyFormat::Json {
+        let problem = Problem::new(Code::UnsupportedMediaType, "YAML is not supported here");
+        return Err(problem.hint("send application/json"));
+    }
+    let bytes = read_bytes(body, CREDENTIAL_BYTES_MAX).await?;
+    json::parse(&bytes)
 }
 
 /// Reads the reply of an agent: one value of at most [`ANSWER_BYTES_MAX`] bytes.

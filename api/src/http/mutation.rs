@@ -6,12 +6,16 @@ use std::sync::Arc;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use model::{
-    admission::admit::{Outcome, Request},
+    admission::admit::{Entropy, Operation, Outcome, Request},
     cluster::change::Action,
-    kinds::resource::{Object, ObjectKey},
-    primitives::quantity::Position,
+    kinds::{
+        metadata::Labels,
+        resource::{Kind, Object, ObjectKey},
+    },
+    primitives::{name::Name, quantity::Position},
 };
 use serde_json::{Value, json};
+use store::VaultError;
 
 use crate::{
     base::{
@@ -21,7 +25,7 @@ use crate::{
     },
     context::server_state::ServerState,
     http::patch::not_found,
-    security::{Caller, Verb},
+    security::{Access, Caller, Verb, access::agent_of, certificates, enrol},
     write::{
         refusal::problem,
         writer::{Written, dry_run},
@@ -74,7 +78,14 @@ pub(crate) async fn write_besides(
     caller.record_request(&request, manner.is_dry_run);
     let access = caller.access();
     access.check_write(&app.hub.load().snapshot, &request, besides)?;
+    let request = match agent_of(access.identity()) {
+        Some(node) => Request { registration: Some(permitted_labels(app, node).await?), ..request },
+        None => request,
+    };
     let entropy = app.source.draw();
+    if !manner.is_dry_run {
+        revoke_deleted(app, access, &request, &entropy).await?;
+    }
     let outcome = if manner.is_dry_run {
         let tried = dry_run(&app.hub, &app.cluster, &request, &entropy);
         if let Ok(written) = &tried {
@@ -88,6 +99,57 @@ pub(crate) async fn write_besides(
         caller.record_accepted(written.position.revision, &written.outcomes);
     }
     outcome.map_err(|error| problem(error, access))
+}
+
+/// Returns the labels that the agent of a node may set at the registration of its Node: those of its join token.
+///
+/// # Errors
+/// Returns a problem if the certificate of the node was revoked a moment ago, perhaps by another control server.
+async fn permitted_labels(app: &ServerState, node: &Name) -> Result<Labels, Problem> {
+    if app.store.is_shared() {
+        app.vault.refresh().await.map_err(|error| enrol::unwritten(&VaultError::Unavailable(error)))?;
+    }
+    let (_, record) = certificates::record(&app.vault, node);
+    if record.is_used() && !record.is_held(app.source.now()) {
+        return Err(enrol::revoked());
+    }
+    Ok(record.labels)
+}
+
+/// Revokes the certificates of the Nodes that a write is about to delete. The revocation comes first, because the
+/// agent of a deleted Node registers the Node again at once.
+async fn revoke_deleted(
+    app: &ServerState,
+    access: &Access,
+    request: &Request,
+    entropy: &Entropy,
+) -> Result<(), Problem> {
+    let snapshot = &app.hub.load().snapshot;
+    let is_deletion =
+        |operation: &Operation| matches!(operation, Operation::Delete { key, .. } if key.kind == Kind::Node);
+    let prunes_nodes = request
+        .apply_set
+        .iter()
+        .filter(|set| set.prune)
+        .any(|set| snapshot.apply_set_members(&set.name).any(|key| key.kind == Kind::Node));
+    if app.authority.is_none() || !(prunes_nodes || request.operations.iter().any(is_deletion)) {
+        return Ok(());
+    }
+    // The write itself reports a refusal.
+    let Ok(written) = dry_run(&app.hub, &app.cluster, request, entropy) else { return Ok(()) };
+    access.check_outcomes(&written.outcomes)?;
+    let deleted = written.outcomes.iter().filter(|outcome| match outcome.action {
+        Action::Deleted | Action::Pruned => outcome.object.as_node().is_some(),
+        Action::Created | Action::Updated | Action::Unchanged => false,
+    });
+    for outcome in deleted {
+        let node = &outcome.object.metadata.name;
+        certificates::revoke(&app.vault, node, app.source.now())
+            .await
+            .map_err(|error| enrol::unwritten(&error))?;
+        tracing::info!(%node, "the certificates of a node were revoked, because the Node is being deleted");
+    }
+    Ok(())
 }
 
 /// Creates the response of a write with the single object it concerns.

@@ -142,20 +142,25 @@ impl Authenticator {
         self.paced(&id, access.by_session(key), now)
     }
 
-    /// Verifies a token and opens a session of the status page for it.
-    pub(crate) fn log_in(
-        &self,
-        text: &str,
-        from: Option<IpAddr>,
-        (secret, now): (&[u8; 32], Timestamp),
-    ) -> Result<Login, Problem> {
-        if !self.attempts.may_try(from, now) {
-            let problem =
-                Problem::new(Code::TooManyRequests, "too many invalid tokens were sent from this address");
-            return Err(problem.retry_after(RATE_RETRY_SECS));
+    /// Returns a problem with status 429 if an address has exhausted its failed logins and enrollments. To be
+    /// called before anything of such a request is parsed.
+    pub(crate) fn check_attempts(&self, from: Option<IpAddr>, now: Timestamp) -> Result<(), Problem> {
+        if self.attempts.may_try(from, now) {
+            return Ok(());
         }
+        let problem =
+            Problem::new(Code::TooManyRequests, "too many invalid tokens were sent from this address");
+        Err(problem.retry_after(RATE_RETRY_SECS))
+    }
+
+    /// Counts a failed login or enrollment of an address.
+    pub(crate) fn record_failure(&self, from: Option<IpAddr>, now: Timestamp) {
+        self.attempts.record_failure(from, now);
+    }
+
+    /// Verifies a token and opens a session of the status page for it.
+    pub(crate) fn log_in(&self, text: &str, secret: &[u8; 32], now: Timestamp) -> Result<Login, Problem> {
         let Some((id, access)) = self.proven(text, now) else {
-            self.attempts.record_failure(from, now);
             return Err(
                 unauthenticated(WRONG_TOKEN).hint("paste the whole token, from `tgt_` to the last digit")
             );

@@ -8,7 +8,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use model::primitives::{name::Name, quantity::Timestamp};
+use model::{
+    kinds::metadata::Labels,
+    primitives::{name::Name, quantity::Timestamp},
+};
 use serde::{Deserialize, Serialize};
 use store::VaultError;
 use x509_parser::{extensions::GeneralName, prelude::X509Certificate};
@@ -38,9 +41,17 @@ pub(crate) struct AgentRecord {
     /// Time of the last revocation: certificates signed up to and including this time are invalid.
     #[serde(default)]
     pub(crate) revoked_through: Option<Timestamp>,
+    /// Labels of the join token with which the node joined; its agent may register the Node with them.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub(crate) labels: Labels,
 }
 
 impl AgentRecord {
+    /// Returns true if the name ever had a certificate, or was reserved by a revocation.
+    pub(crate) fn is_used(&self) -> bool {
+        self.issued.is_some() || self.revoked_through.is_some()
+    }
+
     /// Returns true if the newest certificate of the node is neither expired nor revoked.
     pub(crate) fn is_held(&self, now: Timestamp) -> bool {
         let lives = self.expires.is_some_and(|expires| expires > now);

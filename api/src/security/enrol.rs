@@ -5,15 +5,18 @@
 //! join token (created by a user, hash in the vault) ─▶ request: token, name, key ─▶ certificate of that name
 //!                                                      valid certificate ─────────▶ certificate of the same name
 //! ```
-//! A token without a node name can be used for any name without a valid certificate. A name with a valid
-//! certificate requires a token created for it. Therefore a stolen token for new machines cannot be used to take
-//! over an existing node.
+//! A token without a node name can be used for any name that was never used. The name of an existing Node, and a
+//! name that ever had a certificate, require a token created for the name. Therefore a stolen token for new
+//! machines cannot be used to take over an existing, deleted or revoked node.
 
-use model::primitives::{
-    name::Name,
-    quantity::Timestamp,
-    secret::Secret,
-    violation::{Violation, ViolationCode},
+use model::{
+    kinds::metadata::Labels,
+    primitives::{
+        name::Name,
+        quantity::Timestamp,
+        secret::Secret,
+        violation::{Violation, ViolationCode},
+    },
 };
 use serde::{Deserialize, Serialize};
 use store::VaultError;
@@ -53,8 +56,11 @@ const TRIES_MAX: usize = 8;
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JoinRecord {
     hash: String,
-    /// Name of the only node that may use the token; `None` allows any name without a valid certificate.
+    /// Name of the only node that may use the token; `None` allows any name that was never used.
     pub(crate) node: Option<Name>,
+    /// Labels that the Node gets when its agent registers it.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub(crate) labels: Labels,
     /// Time at which the token was created.
     pub(crate) created: Timestamp,
     /// Time at which the token expires.
@@ -75,7 +81,7 @@ pub(crate) struct CertificateIssuer<'a> {
 /// stored.
 pub(crate) async fn make_token(
     issuer: CertificateIssuer<'_>,
-    node: Option<Name>,
+    (node, labels): (Option<Name>, Labels),
     ttl_secs: u32,
 ) -> Result<(String, JoinRecord, Secret), Problem> {
     let CertificateIssuer { vault, authority, source, life_secs: _ } = issuer;
@@ -96,7 +102,7 @@ pub(crate) async fn make_token(
     let id = hex(&source.secret()[..ID_BYTES]);
     let secret = hex(&source.secret());
     let expires = Timestamp::from_unix_seconds(now.unix_seconds().saturating_add(i64::from(ttl_secs)));
-    let record = JoinRecord { hash: digest(secret.as_bytes()), node, created: now, expires };
+    let record = JoinRecord { hash: digest(secret.as_bytes()), node, labels, created: now, expires };
     vault.put(&format!("{PREFIX}{id}"), 0, &record).await.map_err(|error| unwritten(&error))?;
     let text = Secret::new(format!("{TOKEN_PREFIX}_{id}_{secret}_{}", authority.trusted().pin));
     Ok((id, record, text))
@@ -122,12 +128,12 @@ pub(crate) async fn remove_token(vault: &Vault, id: &str) -> Result<bool, Proble
     }
 }
 
-/// Exchanges a join token for a certificate of the machine's public key. The token is consumed only after all
-/// other checks have succeeded.
+/// Exchanges a join token for a certificate of the machine's public key. `has_node` states whether the Node
+/// exists. The token is consumed only after all other checks have succeeded.
 pub(crate) async fn enrol(
     issuer: CertificateIssuer<'_>,
     token: &Secret,
-    node: &Name,
+    (node, has_node): (&Name, bool),
     request: &str,
 ) -> Result<SignedCertificate, Problem> {
     let CertificateIssuer { vault, authority: _, source, life_secs: _ } = issuer;
@@ -147,8 +153,14 @@ pub(crate) async fn enrol(
             .hint("the agent sets the name of the node with --node"));
     }
     let public = csr::key_of(request, node).map_err(unfit)?;
+    if has_node && !record.labels.is_empty() {
+        return Err(labels_without_effect(node));
+    }
     let is_bound = record.node.is_some();
-    check_free(&certificates::record(vault, node).1, node, is_bound, now)?;
+    let is_reserved = |known: &AgentRecord| !is_bound && (has_node || known.is_used());
+    if is_reserved(&certificates::record(vault, node).1) {
+        return Err(reserved(node));
+    }
     match vault.remove(&key, version).await {
         Ok(()) => {}
         Err(VaultError::Stale { .. }) => return Err(refused()),
@@ -156,10 +168,13 @@ pub(crate) async fn enrol(
             return Err(unwritten(&error));
         }
     }
-    let signed = sign(issuer, node, &public, |record| {
-        check_free(record, node, is_bound, now)?;
+    let signed = sign(issuer, node, &public, |known| {
+        if is_reserved(known) {
+            return Err(reserved(node));
+        }
         // Revokes the certificates of the previous holder of the name.
-        record.revoked_through = record.issued.map(|issued| issued.max(now)).or(record.revoked_through);
+        known.revoked_through = known.issued.map(|issued| issued.max(now)).or(known.revoked_through);
+        known.labels.clone_from(&record.labels);
         Ok(())
     })
     .await?;
@@ -224,14 +239,21 @@ async fn sign(
     Err(Problem::new(Code::Conflict, format!("Node {node} is being enrolled by another request")))
 }
 
-fn check_free(record: &AgentRecord, node: &Name, is_bound: bool, now: Timestamp) -> Result<(), Problem> {
-    if is_bound || !record.is_held(now) {
-        return Ok(());
-    }
-    let detail =
-        format!("Node {node} has a valid certificate, and the join token was not created for this node");
-    Err(Problem::new(Code::Conflict, detail)
-        .hint(format!("create a join token for node {node}, or choose another name with --node")))
+/// Creates the problem response for a name that requires a join token created for it.
+fn reserved(node: &Name) -> Problem {
+    let detail = format!(
+        "Node {node} exists or had a certificate before, and the join token was not created for this node"
+    );
+    Problem::new(Code::Conflict, detail).hint(format!(
+        "create a join token with `tidegate node join-token {node}`, or choose another name with --node"
+    ))
+}
+
+/// Creates the problem response for labels of a join token that no registration would apply.
+pub(crate) fn labels_without_effect(node: &Name) -> Problem {
+    let detail = format!("Node {node} exists, and the labels of a join token apply at registration only");
+    Problem::new(Code::Conflict, detail)
+        .hint("create a join token without labels, and change the labels of the Node")
 }
 
 /// Splits the text of a join token into id and secret. Returns `None` if the text is malformed. The
@@ -258,8 +280,10 @@ fn refused() -> Problem {
 
 /// Creates the problem response for a missing or invalid client certificate.
 pub(crate) fn revoked() -> Problem {
-    Problem::new(Code::Unauthenticated, "the connection has no valid certificate of a node")
-        .hint("an agent whose certificate has expired or was revoked joins again with a new join token")
+    Problem::new(Code::Unauthenticated, "the connection has no valid certificate of a node").hint(
+        "an agent whose certificate has expired or was revoked joins again with a new join token \
+               that was created for its name",
+    )
 }
 
 fn unfit(error: csr::CsrError) -> Problem {

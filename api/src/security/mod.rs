@@ -15,7 +15,7 @@
 pub(crate) mod access;
 pub(crate) mod account;
 pub(crate) mod audit_draft;
-mod authenticator;
+pub(crate) mod authenticator;
 pub(crate) mod ca;
 pub(crate) mod caller;
 pub(crate) mod certificates;
@@ -26,7 +26,7 @@ mod identity;
 pub(crate) mod page;
 pub(crate) mod peer_key;
 pub(crate) mod permission;
-mod rates;
+pub(crate) mod rates;
 pub(crate) mod roles;
 pub(crate) mod secrets;
 pub(crate) mod sessions;

@@ -154,10 +154,20 @@ fn limits(snapshot: &Snapshot, grant: &Grant, object: &Object) -> Vec<(String, S
     let (pools, ranges) = (grant.binding.pools.as_ref(), grant.binding.endpoint_ranges.as_ref());
     let of_service = object.as_service().zip(pools);
     let mut found = of_service.map(|(spec, pools)| service_limits(snapshot, pools, spec)).unwrap_or_default();
+    if grant.binding.namespaces.is_some() && ranges.is_none() && has_expected_body(object) {
+        let message = "must be absent: a token of single namespaces needs endpoint ranges for it, because the \
+                       check would find text in answers of any address that the nodes reach";
+        found.push(("/spec/healthCheck/http/expectBody".to_owned(), message.to_owned()));
+    }
     if let Some(ranges) = ranges {
         found.extend(outside(ranges, object.spec.endpoint_addresses()));
     }
     found
+}
+
+fn has_expected_body(object: &Object) -> bool {
+    let check = object.as_service().and_then(|spec| spec.health_check.as_ref());
+    check.and_then(|check| check.http.as_ref()).is_some_and(|http| http.expect_body.is_some())
 }
 
 fn outside(ranges: &BTreeSet<IpNet>, addresses: Vec<(String, IpAddr)>) -> Vec<(String, String)> {
@@ -197,7 +207,8 @@ fn service_limits(snapshot: &Snapshot, pools: &BTreeSet<Name>, spec: &ServiceSpe
 }
 
 /// Returns the reason why the agent of `node` may not perform an operation, or `None` if it may. An agent may
-/// only create the Node object of its own machine, with addresses, zone, workload CIDRs and labels.
+/// only create the Node object of its own machine, with addresses, zone, workload CIDRs and labels. Admission
+/// limits the values of these.
 fn refused_to_agent(node: &Name, operation: &Operation) -> Option<String> {
     let Operation::Create(object) = operation else {
         return Some(format!(

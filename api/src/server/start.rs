@@ -203,7 +203,7 @@ impl Running {
         }
         housekeeping.abort();
         audit.abort();
-        app.audit.flush_all(&*app.store).await;
+        app.audit.flush_all(&*app.store, app.source.now()).await;
     }
 }
 
@@ -219,7 +219,7 @@ async fn keep_audit(app: Arc<ServerState>) {
     let mut old = tokio::time::interval(AUDIT_TRIM);
     loop {
         tokio::select! {
-            _ = turn.tick() => app.audit.flush(&*app.store).await,
+            _ = turn.tick() => app.audit.flush(&*app.store, app.source.now()).await,
             _ = old.tick() => {
                 if let Err(error) = app.store.drop_old_audit(app.source.now()).await {
                     tracing::warn!(error = chain(&error), "cannot delete expired entries of the audit log");

@@ -6,9 +6,13 @@
 //! ```
 //! Entries of requests that changed nothing are queued and stored separately, so that a flood of rejected
 //! requests neither evicts the other entries nor delays a write. A crash may lose queued entries.
+//!
+//! Requests without valid credentials are counted for each source and minute: the first one has an entry, and one
+//! more entry has the number of the others.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, VecDeque, btree_map::Entry},
+    net::IpAddr,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -20,13 +24,14 @@ use model::{
     primitives::quantity::{Revision, Timestamp},
 };
 use serde::{Deserialize, Serialize};
-use store::{AUDIT_BODY_BYTES_MAX, AuditRecord, Store, StoreError};
+use store::{AUDIT_BODY_BYTES_MAX, AuditPool, AuditRecord, Store, StoreError};
 use utoipa::ToSchema;
 
 use crate::{
     base::error::Code,
     security::{
-        Caller,
+        Caller, Identity,
+        account::network_of,
         audit_draft::{AuditDraft, AuditOutcome},
     },
 };
@@ -34,6 +39,12 @@ use crate::{
 /// Number of queued entries at which further entries of requests that changed nothing are dropped and
 /// counted. Other entries are dropped only at twice this number, which uses a few megabytes.
 const WAITING_MAX: usize = 1000;
+/// Number of queued entries at which entries of requests without valid credentials are dropped and counted.
+const ANONYMOUS_WAITING_MAX: usize = WAITING_MAX / 2;
+/// Time in seconds for which the requests without valid credentials of one source share an entry.
+const ANONYMOUS_SECS: i64 = 60;
+/// Maximum number of sources that are counted separately; the others are counted together.
+const SOURCES_MAX: usize = 256;
 /// Maximum number of queued entries written to the store at a time, once a second. The write occupies the store
 /// for a few milliseconds.
 const FLUSHED_MAX: usize = 200;
@@ -82,6 +93,16 @@ pub(crate) struct AuditEntry {
     revision: Option<Revision>,
     /// True if the request was a dry run and changed nothing.
     dry_run: bool,
+    /// Number of earlier requests that this entry stands for as well: requests without valid credentials from
+    /// the same source within a minute. Absent for a single request.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    repeated: u64,
+}
+
+// Serde determines the signature.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Result of an audited request.
@@ -104,6 +125,8 @@ pub(crate) struct AuditLog(Mutex<Log>);
 struct Log {
     waiting: VecDeque<QueuedEntry>,
     next: u64,
+    /// Requests without valid credentials within the last minute, by source; `None` for all further sources.
+    anonymous: BTreeMap<Option<IpAddr>, RepeatedRequest>,
     /// Number of entries dropped since the last write to the store, because the queue was full.
     left_out: u64,
 }
@@ -111,9 +134,16 @@ struct Log {
 #[derive(Debug, Clone)]
 struct QueuedEntry {
     entry: AuditEntry,
-    /// True if the request changed nothing. The entry is then dropped if [`WAITING_MAX`] entries are already
-    /// queued.
-    is_passing: bool,
+    pool: AuditPool,
+}
+
+/// Requests without valid credentials of one source, after the first of them.
+#[derive(Debug)]
+struct RepeatedRequest {
+    /// Time of the first request, which has an entry of its own.
+    since: Timestamp,
+    /// Newest request, and the number of requests since the first one before it. `None` if there was no other.
+    newest: Option<AuditEntry>,
 }
 
 /// Data of a request and its response from which an audit entry is created.
@@ -158,7 +188,7 @@ impl AuditLog {
         let mut log = self.lock();
         let number = log.next_number();
         drop(log);
-        record(&QueuedEntry { entry: entry(number, origin, outcome, answered), is_passing: false })
+        record(&QueuedEntry { entry: entry(number, origin, outcome, answered), pool: AuditPool::Changes })
     }
 
     /// Queues the audit entry of a request, unless the route is not audited or the entry was already committed
@@ -176,22 +206,28 @@ impl AuditLog {
             return;
         }
         let mut log = self.lock();
-        let number = log.next_number();
         let outcome = draft.outcome();
-        let is_passing = !(outcome.is_done && answered.status.is_success());
-        let room = if is_passing { WAITING_MAX } else { WAITING_MAX * 2 };
-        let entry = entry(number, caller.origin(), outcome, answered);
-        if log.waiting.len() < room {
-            log.waiting.push_back(QueuedEntry { entry, is_passing });
-        } else {
-            log.left_out += 1;
+        let is_change = outcome.is_done && answered.status.is_success();
+        let pool = match caller.access().identity() {
+            // Logins and enrollments carry their credentials in the body.
+            _ if is_change => AuditPool::Changes,
+            Identity::Nobody => AuditPool::Anonymous,
+            Identity::Anyone | Identity::Agent(_) | Identity::Token { .. } => AuditPool::Passing,
+        };
+        let entry = entry(0, caller.origin(), outcome, answered);
+        match pool {
+            AuditPool::Anonymous => log.add_anonymous(entry),
+            AuditPool::Changes | AuditPool::Passing => log.push(entry, pool),
         }
     }
 
     /// Writes at most [`FLUSHED_MAX`] queued entries to the store, so that writes of objects are not delayed.
-    pub(crate) async fn flush(&self, store: &dyn Store) {
+    pub(crate) async fn flush(&self, store: &dyn Store, now: Timestamp) {
         let (entries, left_out): (Vec<_>, u64) = {
             let mut log = self.lock();
+            log.end_anonymous(|since| {
+                now.unix_seconds().saturating_sub(since.unix_seconds()) >= ANONYMOUS_SECS
+            });
             let entries = log.waiting.iter().take(FLUSHED_MAX).cloned().collect();
             (entries, std::mem::take(&mut log.left_out))
         };
@@ -216,9 +252,10 @@ impl AuditLog {
     }
 
     /// Writes all queued entries to the store at shutdown.
-    pub(crate) async fn flush_all(&self, store: &dyn Store) {
+    pub(crate) async fn flush_all(&self, store: &dyn Store, now: Timestamp) {
+        self.lock().end_anonymous(|_| true);
         for _ in 0..(WAITING_MAX * 2).div_ceil(FLUSHED_MAX) {
-            self.flush(store).await;
+            self.flush(store, now).await;
         }
     }
 
@@ -247,6 +284,50 @@ impl AuditLog {
 }
 
 impl Log {
+    fn push(&mut self, mut entry: AuditEntry, pool: AuditPool) {
+        entry.number = self.next_number();
+        let room = match pool {
+            AuditPool::Changes => WAITING_MAX * 2,
+            AuditPool::Passing => WAITING_MAX,
+            AuditPool::Anonymous => ANONYMOUS_WAITING_MAX,
+        };
+        if self.waiting.len() < room {
+            self.waiting.push_back(QueuedEntry { entry, pool });
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    /// Queues the entry of a request without valid credentials if it is the first one of its source within
+    /// [`ANONYMOUS_SECS`], and counts it otherwise.
+    fn add_anonymous(&mut self, mut entry: AuditEntry) {
+        let source = entry.origin.source.map(network_of);
+        let is_known = self.anonymous.contains_key(&source) || self.anonymous.len() < SOURCES_MAX;
+        match self.anonymous.entry(source.filter(|_| is_known)) {
+            Entry::Vacant(place) => {
+                place.insert(RepeatedRequest { since: entry.at, newest: None });
+                self.push(entry, AuditPool::Anonymous);
+            }
+            Entry::Occupied(mut place) => {
+                let newest = &mut place.get_mut().newest;
+                entry.repeated = newest.as_ref().map_or(0, |before| before.repeated + 1);
+                *newest = Some(entry);
+            }
+        }
+    }
+
+    /// Queues the counted requests without valid credentials whose first request has a time for which
+    /// `is_over` returns true.
+    fn end_anonymous(&mut self, is_over: impl Fn(Timestamp) -> bool) {
+        for (_, RepeatedRequest { newest, .. }) in
+            self.anonymous.extract_if(.., |_, repeated| is_over(repeated.since)).collect::<Vec<_>>()
+        {
+            if let Some(newest) = newest {
+                self.push(newest, AuditPool::Anonymous);
+            }
+        }
+    }
+
     fn next_number(&mut self) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -277,12 +358,13 @@ fn entry(number: u64, origin: Origin, outcome: AuditOutcome, answered: AuditResp
         code: code.map(|code| format!("{code:?}")),
         revision: revision.filter(|_| decision == Decision::Accepted && !is_dry_run),
         dry_run: is_dry_run,
+        repeated: 0,
     }
 }
 
 /// Encodes an entry for the store. Drops object names until the entry fits the size limit; `objects_total` still
 /// counts them.
-fn record(QueuedEntry { entry, is_passing }: &QueuedEntry) -> AuditRecord {
+fn record(QueuedEntry { entry, pool }: &QueuedEntry) -> AuditRecord {
     let mut entry = entry.clone();
     let body = loop {
         let body = serde_json::to_vec(&entry).expect("an entry has string keys only");
@@ -291,7 +373,7 @@ fn record(QueuedEntry { entry, is_passing }: &QueuedEntry) -> AuditRecord {
         }
         entry.objects.truncate(entry.objects.len() / 2);
     };
-    AuditRecord { number: entry.number, at: entry.at, is_passing: *is_passing, body }
+    AuditRecord { number: entry.number, at: entry.at, pool: *pool, body }
 }
 
 fn decode(record: &AuditRecord) -> Result<(u64, AuditEntry), StoreError> {

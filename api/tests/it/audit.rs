@@ -5,9 +5,13 @@ use std::sync::Arc;
 
 use model::primitives::quantity::Timestamp;
 use serde_json::{Value, json};
-use store::Store;
+use store::{AuditPool, Store};
 
-use crate::support::{self, Fixed, START, Server, settings};
+use crate::support::{
+    self, Fixed, START, Server,
+    secured::{self, Who},
+    settings,
+};
 
 const SERVICES: &str = "/v1/namespaces/default/services";
 
@@ -73,7 +77,7 @@ async fn what_was_written_is_in_the_store_with_its_commit_whatever_becomes_of_th
     assert_eq!(server.call("POST", SERVICES, Some(service("a"))).await.0, 201);
     // Read from the store, because the server may have queued entries.
     let kept = store.audit(None, 10).await.unwrap();
-    assert_eq!(kept.iter().map(|record| record.is_passing).collect::<Vec<_>>(), [false]);
+    assert_eq!(kept.iter().map(|record| record.pool).collect::<Vec<_>>(), [AuditPool::Changes]);
     server.running.stop().await;
 }
 
@@ -105,4 +109,38 @@ async fn consent_to_a_state_is_of_this_life_of_the_store_and_is_audited() {
     assert_eq!(said(&entries), ["POST 504 failed", "POST 409 refused"]);
     assert_eq!(entries[0]["objects"], json!(["Node n1"]));
     server.running.stop().await;
+}
+
+/// Requests without credentials do not displace the refusals of known callers: they share entries that contain
+/// their number, and have a limit of their own. Each login has an entry.
+#[tokio::test]
+async fn anonymous_requests_displace_no_refusal_of_a_known_caller() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory).await;
+    let secured = secured::start_in(Arc::clone(&store)).await;
+    let team = secured.token("team-a", json!({ "role": "operator", "namespaces": ["team-a"] })).await;
+    assert_eq!(secured.call(&team, "DELETE", &format!("{SERVICES}/x"), None).await.0, 403);
+    let Who::Token(token) = &secured.admin else { panic!("the administrator has a token") };
+    for _ in 0..2 {
+        let login = Some(json!({ "token": token }));
+        assert_eq!(secured.call(&Who::Nobody, "POST", "/v1/session", login).await.0, 200);
+    }
+    for number in 0..2660 {
+        let path = format!("/v1/services?limit={}", 1 + number % 7);
+        assert_eq!(secured.call(&Who::Nobody, "GET", &path, None).await.0, 401);
+    }
+    let listed = secured.admin("GET", "/v1/audit?limit=500", None).await;
+    let entries = listed["items"].as_array().unwrap();
+    assert!(entries.iter().any(|entry| entry["author"] == "team-a" && entry["status"] == 403), "{listed:#}");
+    let logins = entries.iter().filter(|entry| entry["path"] == "/v1/session" && entry["status"] == 200);
+    assert_eq!(logins.count(), 2, "{listed:#}");
+    secured.server.running.stop().await;
+    let stored = store.audit(None, 500).await.unwrap();
+    let anonymous: Vec<Value> = stored
+        .iter()
+        .filter(|record| record.pool == AuditPool::Anonymous)
+        .map(|record| serde_json::from_slice(&record.body).unwrap())
+        .collect();
+    let count = |entry: &Value| 1 + entry["repeated"].as_u64().unwrap_or(0);
+    assert_eq!((anonymous.len(), anonymous.iter().map(count).sum()), (2, 2660), "{anonymous:#?}");
 }

@@ -206,6 +206,20 @@ async fn pools_and_ranges_of_endpoints_are_granted() {
         let (status, answer) = secured.call(&team, "POST", &path, Some(body.clone())).await;
         assert_eq!(status, 201, "{body}: {answer}");
     }
+    // Text in answers can be tested in the granted range only.
+    let check = |name: &str| {
+        let check = json!({ "type": "Http", "http": { "expectBody": "secret" } });
+        json!({ "metadata": { "name": name }, "spec": { "ports": [{ "port": 80 }], "healthCheck": check } })
+    };
+    let unlimited = secured.token("b", json!({ "role": "operator", "namespaces": ["team-a"] })).await;
+    let path = "/v1/namespaces/team-a/services";
+    assert_eq!(secured.call(&team, "POST", path, Some(check("checked"))).await.0, 201);
+    let (status, answer) = secured.call(&unlimited, "POST", path, Some(check("oracle"))).await;
+    assert_eq!(
+        (status, &answer["errors"][0]["pointer"]),
+        (403, &json!("/spec/healthCheck/http/expectBody")),
+        "{answer}"
+    );
     // A patch that leaves the limits is rejected, too.
     let patch = json!({ "spec": { "loadBalancer": { "pool": "theirs", "addresses": null } } });
     let path = "/v1/namespaces/team-a/services/a";

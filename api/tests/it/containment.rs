@@ -49,9 +49,15 @@ async fn cluster() -> Secured {
 async fn a_stolen_certificate_of_an_agent_speaks_for_its_node_only() {
     let secured = cluster().await;
     let mut with_label = node("n1");
-    with_label["metadata"]["labels"] = json!({ "who": "n1" });
+    with_label["metadata"]["labels"] = json!({ "who": "n2" });
     let (status, answer) = secured.call(&AGENT, "POST", "/v1/nodes", Some(with_label)).await;
-    assert_eq!(status, 201, "{answer}");
+    assert_eq!(
+        (status, &answer["spec"]["requested"]),
+        (201, &json!({ "labels": { "who": "n2" } })),
+        "{answer}"
+    );
+    let labels = json!({ "metadata": { "labels": { "who": "n1" } } });
+    secured.admin("PATCH", "/v1/nodes/n1", Some(labels)).await;
     assert_eq!(secured.call(&AGENT, "GET", "/v1/nodes/n1", None).await.0, 200);
     let mut lines = Lines::new(secured.send(&AGENT, "GET", "/v1/nodes/n1/state", None).await.into_body());
     let state = lines.until("synced").await.concat();
@@ -60,7 +66,7 @@ async fn a_stolen_certificate_of_an_agent_speaks_for_its_node_only() {
     assert_eq!(status, 204, "{answer}");
     // The author is the authenticated identity, regardless of the claim.
     let history = secured.admin("GET", "/v1/history?kind=Node&name=n1", None).await;
-    assert_eq!(history["items"][0]["author"], "agent/n1");
+    assert_eq!(history["items"][1]["author"], "agent/n1");
 
     let mut refused = 0;
     let mut annotated = node("n1");

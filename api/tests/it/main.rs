@@ -25,6 +25,7 @@ mod http;
 mod kubectl;
 mod kubernetes_view;
 mod limits;
+mod lying_node;
 mod noisy_neighbor;
 mod notify;
 mod openapi;

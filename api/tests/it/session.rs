@@ -197,10 +197,34 @@ async fn who_guesses_tokens_to_log_in_is_slowed_down() {
     assert_eq!(guess(right).await.0, 429);
     server.source.advance(1);
     assert_eq!(guess(right).await.0, 200);
+    server.source.advance(20);
     for wrong in [json!({}), json!({ "token": 7 }), json!({ "token": right, "more": 1 }), json!([])] {
         let (status, answer) = json_of(ask(server, ("POST", "/v1/session"), &[], Some(wrong)).await).await;
         assert_eq!(status, 422, "{answer}");
         assert!(!answer.to_string().contains(right.as_str()), "{answer}");
+    }
+}
+
+/// A login without credentials costs little: its body is JSON of at most 16 KiB, and an address that failed too
+/// often is refused before its body is parsed.
+#[tokio::test]
+async fn a_login_is_small_json_and_limited_before_it_is_parsed() {
+    let secured = secured::start().await;
+    let post = async |kind: &str, body: String| {
+        let request = Request::builder().method("POST").uri("/v1/session").header("content-type", kind);
+        json_of(secured.server.send(request.body(Body::from(body)).unwrap()).await).await
+    };
+    let large = json!({ "token": "x".repeat(17 * 1024) }).to_string();
+    for _ in 0..10 {
+        let (status, answer) = post("application/yaml", "token: x".to_owned()).await;
+        assert_eq!((status, &answer["code"]), (415, &json!("UnsupportedMediaType")), "{answer}");
+        let (status, answer) = post("application/json", large.clone()).await;
+        assert_eq!((status, &answer["code"]), (413, &json!("PayloadTooLarge")), "{answer}");
+    }
+    for (kind, body) in
+        [("application/yaml", "token: x"), ("application/json", "{"), ("application/json", &large)]
+    {
+        assert_eq!(post(kind, body.to_owned()).await.0, 429);
     }
 }
 

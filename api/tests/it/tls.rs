@@ -40,6 +40,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support;
 
+mod names;
+
 /// Time limit for changes by background tasks on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -428,4 +428,14 @@ The token is printed to stdout. It also contains the hash of the CA that must ha
 certificate.
 
 Examples:
-  tidegate node join-token node-1 > node-1.join";
+  tidegate node join-token node-1 > node-1.join
+  tidegate node join-token edge-1 --label role=edge > edge-1.join";
+
+pub(super) const NODE_ACCEPT_HELP: &str = "\
+An agent is entitled to the labels of its join token, to addresses of no other node, and to workload networks
+inside --workload-range of the control server that no other node uses. Other requests are pending in
+spec.requested of the Node, and warnings of the node name them.
+
+Examples:
+  tidegate describe node edge-1
+  tidegate node accept edge-1";

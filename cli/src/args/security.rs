@@ -4,7 +4,10 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
 use ipnet::IpNet;
-use model::primitives::name::{Label, Name, Namespace};
+use model::{
+    kinds::metadata::{check_key, check_value},
+    primitives::name::{Label, Name, Namespace},
+};
 
 use super::help;
 
@@ -111,17 +114,41 @@ pub enum NodeCommand {
     /// Create and print a single-use token with which an agent joins the cluster
     #[command(name = "join-token", after_help = help::JOIN_TOKEN_HELP)]
     JoinToken(JoinToken),
+    /// Accept the labels, addresses and workload networks that the agent of a node has requested
+    #[command(after_help = help::NODE_ACCEPT_HELP)]
+    Accept(NodeAccept),
+}
+
+/// Arguments of `node accept`.
+#[derive(Debug, Args)]
+pub struct NodeAccept {
+    /// Name of the node
+    #[arg(value_name = "NODE", value_parser = Name::parse)]
+    pub node: Name,
 }
 
 /// Arguments of `node join-token`.
 #[derive(Debug, Args)]
 pub struct JoinToken {
-    /// Restrict the token to this node; required for a node that has joined before
+    /// Restrict the token to this node; required for an existing node and for one that has joined before
     #[arg(value_name = "NODE", value_parser = Name::parse)]
     pub node: Option<Name>,
+    /// Labels that the node gets when it joins, as key=value; several separated by commas. An agent cannot set
+    /// others
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_label)]
+    pub label: Vec<(String, String)>,
     /// Lifetime, such as 30m [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = parse_life)]
     pub expires_in: Option<Duration>,
+}
+
+/// Parses a label of the form `key=value`.
+fn parse_label(text: &str) -> Result<(String, String), String> {
+    let (key, value) =
+        text.split_once('=').ok_or_else(|| format!("must be a label such as rack=r1, not `{text}`"))?;
+    check_key(key)?;
+    check_value(value)?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 /// Parses a duration with unit s, m, h or d.

@@ -1,5 +1,13 @@
-//! `token`, `role`, `whoami`, `can-i` and `node join-token`: manage and show authentication and permissions.
+//! `token`, `role`, `whoami`, `can-i`, `node join-token` and `node accept`: manage and show authentication and
+//! permissions.
 
+use model::{
+    kinds::{
+        metadata::Labels,
+        node::{NodeRequest, NodeSpec},
+    },
+    primitives::name::Name,
+};
 use serde_json::{Value, json};
 
 use super::document;
@@ -7,7 +15,8 @@ use crate::{
     args::{
         Document, StatusOutput,
         security::{
-            CanI, JoinToken, NodeCommand, Role, RoleApply, RoleDelete, Token, TokenCreate, TokenRevoke,
+            CanI, JoinToken, NodeAccept, NodeCommand, Role, RoleApply, RoleDelete, Token, TokenCreate,
+            TokenRevoke,
         },
     },
     client::{Client, Request, shell_quoted},
@@ -16,6 +25,7 @@ use crate::{
     output::Terminal,
     terminal::clean,
     views::{
+        drain::entity_tag,
         security,
         typed::{
             decode, decode_items,
@@ -137,10 +147,24 @@ pub(crate) async fn node(
     command: NodeCommand,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let NodeCommand::JoinToken(JoinToken { node, expires_in }) = command;
+    match command {
+        NodeCommand::JoinToken(wanted) => create_join_token(client, wanted, terminal).await,
+        NodeCommand::Accept(NodeAccept { node }) => accept(client, &node, terminal).await,
+    }
+}
+
+async fn create_join_token(
+    client: &Client,
+    wanted: JoinToken,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let JoinToken { node, label, expires_in } = wanted;
     let mut body = json!({});
     if let Some(node) = &node {
         body["node"] = json!(node);
+    }
+    if !label.is_empty() {
+        body["labels"] = json!(Labels::from_iter(label));
     }
     if let Some(life) = expires_in {
         body["ttlSeconds"] = json!(life.as_secs().max(1));
@@ -148,6 +172,31 @@ pub(crate) async fn node(
     let answer = client.send(Request::post("/v1/jointokens").json(&body)).await?;
     print_token(&answer, terminal)?;
     terminal.note("the token lets one agent join, once: pass it to tidegate-agent with --join-token-file");
+    Ok(ExitCode::Success)
+}
+
+/// Sets the properties of a Node that its agent has requested and that are pending.
+async fn accept(client: &Client, node: &Name, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
+    let path = format!("/v1/nodes/{node}");
+    let object = client.send(Request::get(path.clone())).await?;
+    let spec: NodeSpec = object.get("spec").and_then(decode).unwrap_or_default();
+    let NodeRequest { labels, addresses, workload_cidrs } = spec.requested;
+    let accepted = labels.iter().map(|(key, value)| format!("label {key}={value}"));
+    let accepted = accepted.chain(addresses.iter().map(|address| format!("address {address}")));
+    let accepted = accepted.chain(workload_cidrs.iter().map(|network| format!("workload network {network}")));
+    let accepted: Vec<_> = accepted.map(|line| clean(&line)).collect();
+    if accepted.is_empty() {
+        terminal.print(&format!("node {node} has no pending requests\n"))?;
+        return Ok(ExitCode::Success);
+    }
+    let addresses = [spec.addresses, addresses].concat();
+    let networks = [spec.workload_cidrs, workload_cidrs].concat();
+    let patch = json!({
+        "metadata": { "labels": labels },
+        "spec": { "addresses": addresses, "workloadCIDRs": networks },
+    });
+    client.send(Request::patch(path).json(&patch).if_match(entity_tag(&object))).await?;
+    terminal.print(&format!("node {node}: accepted {}\n", accepted.join(", ")))?;
     Ok(ExitCode::Success)
 }
 

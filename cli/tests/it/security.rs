@@ -75,3 +75,49 @@ fn tokens_are_revoked_by_name_and_answers_are_shown() {
     assert!(lines.contains(&may), "{lines:?}");
     assert!(lines.contains(&"POST /v1/jointokens HTTP/1.1".to_owned()), "{lines:?}");
 }
+
+/// The labels of a join token are sent, and a label that is none is refused without a request.
+#[test]
+fn a_join_token_carries_labels() {
+    let stub = Stub::new(|_, request, stream| {
+        let is_fit =
+            request.contains(r#"{"labels":{"role":"edge","tidegate.example/rack":"r1"},"node":"n1"}"#);
+        let status = if is_fit { "201 Created" } else { "400 Bad Request" };
+        write_answer(stream, status, JSON, r#"{"id":"abc","token":"tgj_x"}"#);
+    });
+    let create = |label: &str| run(&stub.url, &["node", "join-token", "n1", "--label", label]);
+    assert_eq!(create("role=edge,tidegate.example/rack=r1").1, "tgj_x\n");
+    for bad in ["role", "=x", "role=a b"] {
+        assert_eq!(create(bad).0, 2, "{bad}");
+    }
+    assert_eq!(stub.first_lines().len(), 1);
+}
+
+/// `node accept` adds the requests to the properties of the Node, on the state that it has read.
+#[test]
+fn pending_requests_of_an_agent_are_accepted_on_the_state_that_was_read() {
+    let stub = Stub::new(|_, request, stream| {
+        let answer = if request.starts_with("GET /v1/nodes/plain ") {
+            r#"{"metadata":{"name":"plain","uid":"u","resourceVersion":"7"},"spec":{"addresses":["10.0.0.8"]}}"#
+        } else {
+            r#"{"metadata":{"name":"n9","uid":"u","resourceVersion":"7"},"spec":{"addresses":["10.0.0.9"],
+                "workloadCIDRs":["10.1.9.0/24"],
+                "requested":{"labels":{"role":"edge"},"workloadCIDRs":["192.0.0.0/4"]}}}"#
+        };
+        let is_fit = !request.starts_with("PATCH")
+            || (request.to_ascii_lowercase().contains("if-match: \"u.7\"")
+                && request.contains(r#"{"metadata":{"labels":{"role":"edge"}}"#)
+                && request
+                    .contains(r#"{"addresses":["10.0.0.9"],"workloadCIDRs":["10.1.9.0/24","192.0.0.0/4"]}"#));
+        write_answer(stream, if is_fit { "200 OK" } else { "400 Bad Request" }, JSON, answer);
+    });
+    let (code, out, err) = run(&stub.url, &["node", "accept", "n9"]);
+    assert_eq!(
+        (code, out.as_str()),
+        (0, "node n9: accepted label role=edge, workload network 192.0.0.0/4\n"),
+        "{err}"
+    );
+    assert_eq!(run(&stub.url, &["node", "accept", "plain"]).1, "node plain has no pending requests\n");
+    let lines = stub.first_lines();
+    assert_eq!(lines.iter().filter(|line| line.starts_with("PATCH /v1/nodes/n9 ")).count(), 1, "{lines:?}");
+}

@@ -15,6 +15,7 @@ use crate::{
     kinds::{
         address::{AddressSpec, Announcement},
         endpoint_health::{CheckKey, EndpointVerdict},
+        metadata::Labels,
         resource::{Object, ObjectKey, ServiceKey, Spec},
     },
     primitives::{
@@ -32,6 +33,7 @@ mod guard;
 mod health;
 mod pools;
 mod quota;
+mod registration;
 mod rules;
 mod service;
 mod staged_object;
@@ -68,6 +70,9 @@ pub struct Request {
     /// Former records of load balancer addresses; set by rollbacks only. The Services in a record may claim
     /// its address first, and the former order of the announcing nodes is restored.
     pub former: Vec<AddressSpec>,
+    /// Labels that the join token of a node permits; set if the agent of the node registers it. Properties of
+    /// the Node that the agent is not entitled to are moved to `spec.requested`.
+    pub registration: Option<Labels>,
 }
 
 /// Operation of a write request on one object.
@@ -243,6 +248,10 @@ pub fn admit(
     let mut violations = Vec::new();
     let mut staged = staged_object::resolve(snapshot, request, &mut violations)?;
     let pruned = select_pruned(snapshot, request, &staged)?;
+    if let Some(permitted) = &request.registration {
+        let objects = staged.iter_mut().filter_map(|staged_object| staged_object.new.as_mut());
+        objects.for_each(|object| registration::limit(snapshot, config, permitted, object));
+    }
 
     // Values that the request releases are free for its own objects, independent of the order of operations.
     let mut working = snapshot.clone();

@@ -1,8 +1,11 @@
 //! Address and port ranges that the operator sets for the whole cluster before the first object is created.
 
-use std::{net::IpAddr, ops::RangeInclusive};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    ops::RangeInclusive,
+};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::quota::Quotas;
 use crate::{
@@ -13,12 +16,30 @@ use crate::{
 /// Default AS number of Nodes: the first one for private use (RFC 6996).
 pub const ASN_DEFAULT: u32 = 64_512;
 
+/// Default ranges for the workload networks that agents register: private addresses (RFC 1918), shared addresses
+/// (RFC 6598) and unique local addresses (RFC 4193).
+pub const WORKLOAD_RANGES_DEFAULT: [IpNet; 5] = [
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 8)),
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(100, 64, 0, 0), 10)),
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(172, 16, 0, 0), 12)),
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(192, 168, 0, 0), 16)),
+    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7)),
+];
+
+/// Maximum total size of the IPv4 workload networks that one agent registers, as a prefix length: the default
+/// network of a container engine.
+pub const REGISTERED_PREFIX_V4_MIN: u8 = 16;
+/// Maximum total size of the IPv6 workload networks that one agent registers, as a prefix length: a site
+/// (RFC 6177).
+pub const REGISTERED_PREFIX_V6_MIN: u8 = 48;
+
 /// Address ranges, port range and limits of a cluster, validated when the server starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterConfig {
     service_cidrs: Vec<IpNet>,
     node_port_range: RangeInclusive<u16>,
     external_ip_cidrs: Vec<IpNet>,
+    workload_ranges: Vec<IpNet>,
     asn: u32,
     guards: Guards,
     quotas: Quotas,
@@ -57,6 +78,9 @@ pub enum ConfigError {
     /// The node port range contains port 0 or is empty.
     #[error("--node-port-range must run from a smaller to a larger port, both above 0")]
     NodePortRange,
+    /// A range of workload networks has host bits set; contains the range and its network.
+    #[error("--workload-range {0} must be a network: its host bits are set; use {1}")]
+    WorkloadRangeHostBits(IpNet, IpNet),
     /// The default AS number is reserved; contains the number and the reason.
     #[error("--asn must be an assignable AS number; {0} is {1}")]
     Asn(u32, &'static str),
@@ -92,8 +116,27 @@ impl ClusterConfig {
         if *node_port_range.start() == 0 || node_port_range.is_empty() {
             return Err(ConfigError::NodePortRange);
         }
-        let (asn, guards, quotas) = (ASN_DEFAULT, Guards::OFF, Quotas::default());
-        Ok(Self { service_cidrs, node_port_range, external_ip_cidrs, asn, guards, quotas })
+        Ok(Self {
+            service_cidrs,
+            node_port_range,
+            external_ip_cidrs,
+            workload_ranges: WORKLOAD_RANGES_DEFAULT.to_vec(),
+            asn: ASN_DEFAULT,
+            guards: Guards::OFF,
+            quotas: Quotas::default(),
+        })
+    }
+
+    /// Sets the ranges of workload networks that agents may register; the default is
+    /// [`WORKLOAD_RANGES_DEFAULT`].
+    ///
+    /// # Errors
+    /// Returns an error if a range has host bits set.
+    pub fn with_workload_ranges(self, workload_ranges: Vec<IpNet>) -> Result<Self, ConfigError> {
+        match workload_ranges.iter().find(|range| range.trunc() != **range) {
+            Some(range) => Err(ConfigError::WorkloadRangeHostBits(*range, range.trunc())),
+            None => Ok(Self { workload_ranges, ..self }),
+        }
     }
 
     /// Sets the default AS number of Nodes.
@@ -165,6 +208,12 @@ impl ClusterConfig {
     #[must_use]
     pub fn external_ip_cidrs(&self) -> &[IpNet] {
         &self.external_ip_cidrs
+    }
+
+    /// Returns the ranges of workload networks that agents may register without an operator.
+    #[must_use]
+    pub fn workload_ranges(&self) -> &[IpNet] {
+        &self.workload_ranges
     }
 
     /// Returns the range of cluster IPs that contains an address.

@@ -219,7 +219,7 @@ pub enum ConditionReason {
     /// An Advertisement covers the AddressPool, and nodes are able to announce its addresses.
     Announceable,
     /// No Node has labels that match `spec.nodeSelectors`.
-    #[strum(message = "Compare `spec.nodeSelectors` with the labels of the Nodes (`--label` of the agent).")]
+    #[strum(message = "Compare `spec.nodeSelectors` with the labels of the Nodes (`metadata.labels`).")]
     NoMatchingNode,
     /// No selected Node has an interface that `spec.interfaces` names.
     #[strum(message = "Compare `spec.interfaces` with `status.facts` of the Nodes.")]

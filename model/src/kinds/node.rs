@@ -8,7 +8,7 @@ use strum::VariantArray;
 use utoipa::ToSchema;
 
 use crate::{
-    kinds::{bgp_peer::NodeBgp, maintenance::Maintenance},
+    kinds::{bgp_peer::NodeBgp, maintenance::Maintenance, metadata::Labels},
     primitives::{name::Label, quantity::Timestamp},
 };
 
@@ -72,6 +72,46 @@ pub struct NodeSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime, read_only)]
     pub lost_since: Option<Timestamp>,
+    /// Properties that the agent requested at its registration and that are not accepted. The server records
+    /// them. A write that contains them in `metadata.labels`, `addresses` or `workloadCIDRs` accepts them; a
+    /// write without this field declines the others. Absent if there are none.
+    #[serde(default, skip_serializing_if = "NodeRequest::is_empty")]
+    #[schema(read_only)]
+    pub requested: NodeRequest,
+}
+
+/// Properties that an agent requested for its Node without being entitled to them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NodeRequest {
+    /// Labels that the join token of the Node does not have.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    #[schema(value_type = std::collections::BTreeMap<String, String>)]
+    pub labels: Labels,
+    /// Addresses that belong to another Node or lie in its workload networks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub addresses: Vec<IpAddr>,
+    /// Workload networks that are outside of `--workload-range` of the server, too large, or in use by another
+    /// Node.
+    #[serde(default, rename = "workloadCIDRs", skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub workload_cidrs: Vec<IpNet>,
+}
+
+impl NodeRequest {
+    /// True if the agent requested nothing beyond its rights.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.addresses.is_empty() && self.workload_cidrs.is_empty()
+    }
+
+    /// Removes the properties that a Node with these labels and this spec has.
+    pub(crate) fn remove_accepted(&mut self, labels: &Labels, spec: &NodeSpec) {
+        self.labels.retain(|key, value| labels.get(key) != Some(value));
+        self.addresses.retain(|address| !spec.addresses.contains(address));
+        self.workload_cidrs.retain(|network| !spec.workload_cidrs.contains(network));
+    }
 }
 
 impl NodeSpec {

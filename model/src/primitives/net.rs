@@ -82,17 +82,19 @@ pub fn forbidden_within(first: IpAddr, last: IpAddr) -> Option<&'static str> {
 }
 
 /// Forbidden IPv4 ranges: network, prefix length and reason.
-const FORBIDDEN_V4: [(Ipv4Addr, u8, &str); 6] = [
+const FORBIDDEN_V4: [(Ipv4Addr, u8, &str); 8] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8, "unspecified (0.0.0.0/8)"),
     (Ipv4Addr::new(127, 0, 0, 0), 8, "loopback (127.0.0.0/8)"),
     (Ipv4Addr::new(169, 254, 0, 0), 16, "link-local (169.254.0.0/16)"),
     (Ipv4Addr::new(224, 0, 0, 0), 4, "multicast (224.0.0.0/4)"),
     (Ipv4Addr::new(240, 0, 0, 0), 4, "reserved or broadcast (240.0.0.0/4)"),
     (Ipv4Addr::new(100, 100, 100, 200), 32, "the metadata service of a cloud (100.100.100.200)"),
+    (Ipv4Addr::new(168, 63, 129, 16), 32, "the metadata service of a cloud (168.63.129.16)"),
+    (Ipv4Addr::new(192, 0, 0, 192), 32, "the metadata service of a cloud (192.0.0.192)"),
 ];
 
 /// Forbidden IPv6 ranges: network, prefix length and reason.
-const FORBIDDEN_V6: [(Ipv6Addr, u8, &str); 8] = [
+const FORBIDDEN_V6: [(Ipv6Addr, u8, &str); 9] = [
     (Ipv6Addr::UNSPECIFIED, 128, "unspecified (::)"),
     (Ipv6Addr::LOCALHOST, 128, "loopback (::1)"),
     (Ipv6Addr::UNSPECIFIED, 96, "IPv4-compatible (::/96); write the IPv4 address instead"),
@@ -102,6 +104,8 @@ const FORBIDDEN_V6: [(Ipv6Addr, u8, &str); 8] = [
         "IPv4-mapped (::ffff:0:0/96); write the IPv4 address instead",
     ),
     (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10, "link-local (fe80::/10)"),
+    // Such an address embeds two IPv4 addresses, one of them inverted (RFC 4380 §4).
+    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 32, "a Teredo tunnel (2001::/32)"),
     (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8, "multicast (ff00::/8)"),
     (
         Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
@@ -222,6 +226,12 @@ mod tests {
             "fd00:ec2::254",
             "fd20:ce::254",
             "100.100.100.200",
+            "168.63.129.16",
+            "192.0.0.192",
+            "64:ff9b::168.63.129.16",
+            "2002:c000:c0::1",
+            "2001:0:a9fe:a9fe::",
+            "2001::5601:5601",
         ] {
             assert!(forbidden(bad.parse().unwrap()).is_some(), "{bad} must be forbidden");
         }
@@ -234,7 +244,10 @@ mod tests {
             "169.255.0.0",
             "192.0.2.1",
             "100.64.0.1",
+            "168.63.129.15",
+            "192.0.0.193",
             "223.255.255.255",
+            "2001:1::1",
             "2001:db8::1",
             "fd00::1",
             "64:ff9b::192.0.2.1",

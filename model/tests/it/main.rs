@@ -28,6 +28,7 @@ mod pools;
 mod program;
 mod properties;
 mod quotas;
+mod registration;
 mod rollback;
 mod sources;
 mod status;

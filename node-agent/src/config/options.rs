@@ -157,7 +157,8 @@ pub struct Options {
     pub listen: Option<String>,
     /// Networks of this node's workloads, separated by commas; used when the node registers itself
     ///
-    /// Traffic from any node's workload networks to virtual addresses keeps its source address.
+    /// Traffic from any node's workload networks to virtual addresses keeps its source address. A server with
+    /// authentication applies only networks inside its --workload-range; others wait for `tidegate node accept`.
     #[arg(long, global = true, env = "TIDEGATE_WORKLOAD_CIDR", value_name = "CIDR,…", value_delimiter = ',')]
     pub workload_cidr: Option<Vec<String>>,
     /// Addresses of this node, primary first, separated by commas; used when the node registers itself
@@ -166,7 +167,8 @@ pub struct Options {
     pub address: Option<Vec<String>>,
     /// Labels of this node as `key=value`, separated by commas; used when the node registers itself
     ///
-    /// Advertisements select nodes by them.
+    /// Advertisements and BgpPeers select nodes by them. A server with authentication applies only the labels of
+    /// the join token; others wait for `tidegate node accept`.
     #[arg(long, global = true, env = "TIDEGATE_LABEL", value_name = "KEY=VALUE,…", value_delimiter = ',')]
     pub label: Option<Vec<String>>,
     /// Failure zone of this node; used when the node registers itself

@@ -8,7 +8,7 @@ use model::{
     cluster::history::AGENT_AUTHOR_PREFIX,
     kinds::{
         metadata::{Labels, Metadata},
-        node::{NODE_ADDRESSES_MAX, NodeSpec},
+        node::{NODE_ADDRESSES_MAX, NodeRequest, NodeSpec},
         resource::{API_VERSION, Kind},
     },
     primitives::name::{Label, Name},
@@ -103,7 +103,13 @@ pub async fn register(
         .json(&object);
     let response = request.timeout(REQUEST_TIMEOUT).send().await?;
     match response.status() {
-        status if status.is_success() || status == StatusCode::CONFLICT => Ok(()),
+        StatusCode::CONFLICT => Ok(()),
+        status if status.is_success() => {
+            if let Ok(created) = response.json().await {
+                warn_of_pending(node, &created);
+            }
+            Ok(())
+        }
         status => Err(RegisterError::Refused { status, body: read_error(response).await }),
     }
 }
@@ -118,6 +124,22 @@ struct ExistingNode {
 struct ExistingMetadata {
     #[serde(default)]
     labels: Labels,
+}
+
+/// Logs a warning if properties of the registration are pending until an operator accepts them.
+fn warn_of_pending(node: &Name, created: &ExistingNode) {
+    let NodeRequest { labels, addresses, workload_cidrs } = &created.spec.requested;
+    if created.spec.requested.is_empty() {
+        return;
+    }
+    warn!(
+        ?labels,
+        ?addresses,
+        ?workload_cidrs,
+        "requested properties of this Node are not in force, because the \
+           join token or --workload-range of the server does not allow them, or another Node has them; an \
+           operator accepts them with `tidegate node accept {node}`"
+    );
 }
 
 /// Logs a warning if the Node object differs from the command-line flags, which apply only at registration.

@@ -6,23 +6,23 @@ use sqlx::{Connection, SqliteConnection, SqlitePool};
 use super::read::failed;
 use crate::{
     AUDIT_AGE_MAX_SECS, StoreError,
-    audit::{AuditRecord, kept, slack},
+    audit::{AuditPool, AuditRecord},
 };
 
-/// Number of audit records of requests with and without changes.
+/// Number of audit records in each pool.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Counts {
-    entries: [usize; 2],
+    entries: [usize; AuditPool::ALL.len()],
 }
 
 /// Counts the audit records in the file.
 pub(super) async fn counts(connection: &mut SqliteConnection) -> Result<Counts, sqlx::Error> {
     let mut counts = Counts::default();
-    for is_passing in [false, true] {
+    for pool in AuditPool::ALL {
         let sql = "SELECT count(*) FROM audit WHERE passing = ?";
         let count: i64 =
-            sqlx::query_scalar(sql).bind(i64::from(is_passing)).fetch_one(&mut *connection).await?;
-        counts.entries[usize::from(is_passing)] = usize::try_from(count).unwrap_or(0);
+            sqlx::query_scalar(sql).bind(i64::from(pool.number())).fetch_one(&mut *connection).await?;
+        counts.entries[usize::from(pool.number())] = usize::try_from(count).unwrap_or(0);
     }
     Ok(counts)
 }
@@ -35,34 +35,34 @@ pub(super) async fn write(
     counts: Counts,
 ) -> Result<Counts, sqlx::Error> {
     let mut counts = counts;
-    for AuditRecord { number, at, is_passing, body } in records {
+    for AuditRecord { number, at, pool, body } in records {
         let sql = "INSERT INTO audit (number, at, passing, body) VALUES (?, ?, ?, ?) ON CONFLICT (number) DO NOTHING";
         let insert = sqlx::query(sql).bind(number.cast_signed()).bind(at.unix_seconds());
-        let insert = insert.bind(i64::from(*is_passing)).bind(body.as_slice());
+        let insert = insert.bind(i64::from(pool.number())).bind(body.as_slice());
         let added = insert.execute(&mut *connection).await?.rows_affected();
-        counts.entries[usize::from(*is_passing)] += usize::try_from(added).unwrap_or(0);
+        counts.entries[usize::from(pool.number())] += usize::try_from(added).unwrap_or(0);
     }
     let Some(newest) = records.last().map(|record| record.at) else { return Ok(counts) };
-    for is_passing in [false, true] {
-        let count = &mut counts.entries[usize::from(is_passing)];
-        if *count > kept(is_passing) + slack(is_passing) {
-            *count -= trim(connection, is_passing, newest).await?;
+    for pool in AuditPool::ALL {
+        let count = &mut counts.entries[usize::from(pool.number())];
+        if *count > pool.kept() + pool.slack() {
+            *count -= trim(connection, pool, newest).await?;
         }
     }
     Ok(counts)
 }
 
-/// Drops expired audit records, and those beyond the maximum number, of requests with or without changes.
+/// Drops expired audit records of a pool, and those beyond its maximum number.
 async fn trim(
     connection: &mut SqliteConnection,
-    is_passing: bool,
+    pool: AuditPool,
     newest: Timestamp,
 ) -> Result<usize, sqlx::Error> {
     let sql = "DELETE FROM audit WHERE passing = ?1 AND (at < ?2 OR number <= \
                (SELECT number FROM audit WHERE passing = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?3))";
     let oldest = newest.unix_seconds().saturating_sub(AUDIT_AGE_MAX_SECS);
-    let offset = i64::try_from(kept(is_passing)).unwrap_or(i64::MAX);
-    let trim = sqlx::query(sql).bind(i64::from(is_passing)).bind(oldest).bind(offset);
+    let offset = i64::try_from(pool.kept()).unwrap_or(i64::MAX);
+    let trim = sqlx::query(sql).bind(i64::from(pool.number())).bind(oldest).bind(offset);
     Ok(usize::try_from(trim.execute(connection).await?.rows_affected()).unwrap_or(0))
 }
 
@@ -98,11 +98,14 @@ pub(super) async fn list(
         .fetch_all(readers)
         .await
         .map_err(failed("read the audit log"))?;
-    let record = |(number, at, passing, body): (i64, i64, i64, Vec<u8>)| AuditRecord {
-        number: number.unsigned_abs(),
-        at: Timestamp::from_unix_seconds(at),
-        is_passing: passing != 0,
-        body,
+    let record = |(number, at, passing, body): (i64, i64, i64, Vec<u8>)| {
+        let pool = AuditPool::ALL.into_iter().find(|pool| i64::from(pool.number()) == passing);
+        AuditRecord {
+            number: number.unsigned_abs(),
+            at: Timestamp::from_unix_seconds(at),
+            pool: pool.unwrap_or(AuditPool::Passing),
+            body,
+        }
     };
     Ok(rows.into_iter().map(record).collect())
 }

@@ -17,11 +17,12 @@ use crate::{error::OpenError, open::epoch_after, sqlite::file::StoreFile};
 
 /// Version, description and text of each file in `migrations/sqlite`. A store contains the checksums of the
 /// texts, so a released text never changes.
-const MIGRATIONS: [(i64, &str, &str); 4] = [
+const MIGRATIONS: [(i64, &str, &str); 5] = [
     (1, "init", include_str!("../../../migrations/sqlite/0001_init.sql")),
     (2, "history", include_str!("../../../migrations/sqlite/0002_history.sql")),
     (3, "audit", include_str!("../../../migrations/sqlite/0003_audit.sql")),
     (4, "vault", include_str!("../../../migrations/sqlite/0004_vault.sql")),
+    (5, "audit pools", include_str!("../../../migrations/sqlite/0005_audit_pools.sql")),
 ];
 
 static MIGRATOR: LazyLock<Migrator> = LazyLock::new(|| {

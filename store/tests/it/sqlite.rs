@@ -10,7 +10,7 @@ use model::{
     primitives::quantity::{Revision, Timestamp},
 };
 use sqlx::{Connection, SqliteConnection, migrate::Migrator, sqlite::SqliteConnectOptions};
-use store::{CommitError, HISTORY_KEPT, HistoryQuery, ObjectFilter, OpenError, Store, StoreError};
+use store::{AuditPool, CommitError, HISTORY_KEPT, HistoryQuery, ObjectFilter, OpenError, Store, StoreError};
 
 use crate::suite::{BIRTH, Place, added, at, audit::record, commit, history::entry};
 
@@ -20,13 +20,15 @@ async fn reopening_gives_the_same_and_keeps_the_epoch() {
     let store = place.open().await;
     store.commit(at(0), &[added(1, 0), added(2, 3), commit(3, [(Modified, 0)])]).await.unwrap();
     store.put_status("nodes//o0", b"seen").await.unwrap();
-    store.put_audit(&[record(7, true), record(8, false)]).await.unwrap();
+    let audit = [(9, AuditPool::Anonymous), (8, AuditPool::Changes), (7, AuditPool::Passing)]
+        .map(|(number, pool)| record(number, pool));
+    store.put_audit(&audit).await.unwrap();
     let before = (store.load().await.unwrap(), store.statuses().await.unwrap());
     drop(store);
     let later = Timestamp::from_unix_seconds(BIRTH + 1000);
     let store = store::open(&place.url(), later).await.unwrap();
     assert_eq!((store.load().await.unwrap(), store.statuses().await.unwrap()), before);
-    assert_eq!(store.audit(None, 9).await.unwrap(), [record(8, false), record(7, true)]);
+    assert_eq!(store.audit(None, 9).await.unwrap(), audit);
     store.commit(at(3), &[added(4, 9)]).await.unwrap();
 }
 
@@ -123,7 +125,22 @@ async fn a_newer_schema_is_refused_and_named() {
                  VALUES (9, 'from the future', TRUE, x'00', 0)";
     sqlite(&path(&place), newer).await;
     let error = refusal(&path(&place)).await;
-    assert!(matches!(error, OpenError::NewerSchema { found: 9, known: 4, .. }), "{error:?}");
+    assert!(matches!(error, OpenError::NewerSchema { found: 9, known: 5, .. }), "{error:?}");
+}
+
+/// The audit log of a file with the previous schema is kept.
+#[tokio::test]
+async fn audit_records_of_the_previous_schema_are_kept() {
+    let place = Place::sqlite();
+    drop(place.open().await);
+    sqlite(&path(&place), "DROP TABLE audit; DELETE FROM _sqlx_migrations WHERE version = 5").await;
+    sqlite(&path(&place), include_str!("../../../migrations/sqlite/0003_audit.sql")).await;
+    let rows = "INSERT INTO audit (number, at, passing, body)
+                VALUES (1, 1795251600, 0, x'656e7472792031'), (2, 1795251600, 1, x'656e7472792032')";
+    sqlite(&path(&place), rows).await;
+    let records = place.open().await.audit(None, 9).await.unwrap();
+    let kept: Vec<_> = records.iter().map(|record| (record.number, record.pool, &record.body[..])).collect();
+    assert_eq!(kept, [(2, AuditPool::Passing, &b"entry 2"[..]), (1, AuditPool::Changes, &b"entry 1"[..])]);
 }
 
 #[tokio::test]

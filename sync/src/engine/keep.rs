@@ -84,6 +84,7 @@ fn keep_of_node(new: &mut NodeSpec, old: &NodeSpec) {
         new.maintenance.clone_from(&old.maintenance);
     }
     new.lost_since = old.lost_since;
+    new.requested.clone_from(&old.requested);
 }
 
 fn keep_of_endpoint_set(new: &mut EndpointSetSpec, old: &EndpointSetSpec) {

@@ -104,10 +104,10 @@ pub(super) fn add(router: Routes) -> Routes {
     let asks = |verb| Permission::On(verb, Subject::Certificate);
     let enrol = Doc::new("enrol", "Agent", "Join a node with a join token")
         .describe(
-            "Signs the key of the machine and consumes the join token. A name that already has a \
-             certificate requires a join token created for that name.",
+            "Signs the key of the machine and consumes the join token. The name of an existing Node, and a \
+             name that had a certificate before, require a join token created for that name.",
         )
-        .body::<EnrolRequest>(&OBJECT_TYPES, "Join token, node name and key.")
+        .body::<EnrolRequest>(&["application/json"], "Join token, node name and key.")
         .answer::<Enrolled>(200, "Returned with the certificate and the CA certificates.", &OBJECT_TYPES, &[])
         .problems(&[
             Code::NotAcceptable,
@@ -178,11 +178,27 @@ async fn join(
 ) -> Answer {
     let form = form(&headers)?;
     let issuer = issuer(&state)?;
-    let (_, value) = body::read_one(&headers, body).await?;
-    let EnrolRequest { token, node, csr } = body::typed(&value)?;
-    caller.record_object(format!("Node {node}"));
-    let signed = enrol::enrol(issuer, &token, &node, &csr).await?;
+    let (from, now) = (caller.origin().source, state.source.now());
+    state.authenticator.check_attempts(from, now)?;
+    let signed = sign(&state, issuer, &caller, (&headers, body)).await.inspect_err(|problem| {
+        // Refusals of a valid token, and failures of the server, are not failed attempts.
+        let is_proven = matches!(problem.code(), Code::Forbidden | Code::Conflict);
+        if !is_proven && problem.code().status().is_client_error() {
+            state.authenticator.record_failure(from, now);
+        }
+    })?;
     Ok(render(form, &enrolled(&issuer, signed)))
+}
+
+async fn sign(
+    state: &EnrollmentState,
+    issuer: CertificateIssuer<'_>,
+    caller: &Caller,
+    (headers, body): (&HeaderMap, Body),
+) -> Result<SignedCertificate, Problem> {
+    let EnrolRequest { token, node, csr } = body::typed(&body::read_credential(headers, body).await?)?;
+    caller.record_object(format!("Node {node}"));
+    enrol::enrol(issuer, &token, (&node, state.has_node(&node)), &csr).await
 }
 
 async fn renew_certificate(
@@ -216,7 +232,7 @@ async fn agents(State(state): State<EnrollmentState>, headers: HeaderMap) -> Ans
     let known = state.vault.list::<AgentRecord>(certificates::PREFIX).into_iter();
     let items = known.map(|(node, _, record)| {
         let is_valid = record.is_held(now);
-        let AgentRecord { serial, issued, expires, revoked_through: _ } = record;
+        let AgentRecord { serial, issued, expires, revoked_through: _, labels: _ } = record;
         AgentCertificate { node, serial, issued, expires, is_valid }
     });
     Ok(render(form, &AgentList { items: items.collect() }))

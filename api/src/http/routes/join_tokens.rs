@@ -2,11 +2,17 @@
 
 use axum::{body::Body, extract::State, response::IntoResponse};
 use http::{HeaderMap, StatusCode};
-use model::primitives::{
-    name::Name,
-    quantity::Timestamp,
-    secret::Secret,
-    violation::{Violation, ViolationCode},
+use model::{
+    kinds::{
+        metadata::{self, Labels},
+        resource::Kind,
+    },
+    primitives::{
+        name::Name,
+        quantity::Timestamp,
+        secret::Secret,
+        violation::{Violation, ViolationCode},
+    },
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{ToSchema, openapi::HttpMethod};
@@ -33,10 +39,14 @@ use crate::{
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct JoinTokenRequest {
-    /// Name of the only node that may use the token. Required if a node of this name already has a certificate.
-    /// Default: the holder of the token may choose any name that has no valid certificate.
+    /// Name of the only node that may use the token. Required for the name of an existing Node, and for a name
+    /// that had a certificate before. Default: the holder of the token may choose any name that was never used.
     #[schema(value_type = Option<String>, max_length = 253)]
     node: Option<Name>,
+    /// Labels that the Node gets when its agent registers it, as in `metadata.labels`. An agent can set no
+    /// others. Requires the permission to update Nodes.
+    #[schema(value_type = std::collections::BTreeMap<String, String>)]
+    labels: Labels,
     /// Validity in seconds, from 1 to 86400. Default: 3600.
     #[schema(minimum = 1, maximum = 86400)]
     ttl_seconds: Option<u32>,
@@ -63,6 +73,10 @@ pub(crate) struct JoinToken {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     node: Option<Name>,
+    /// Labels that the Node gets when its agent registers it.
+    #[serde(skip_serializing_if = "Labels::is_empty")]
+    #[schema(value_type = std::collections::BTreeMap<String, String>)]
+    labels: Labels,
     /// Time of creation (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
     created: Timestamp,
@@ -94,7 +108,7 @@ pub(super) fn add(router: Routes) -> Routes {
                    this server.",
         )
         .authored()
-        .body::<JoinTokenRequest>(&OBJECT_TYPES, "Node name and validity of the token.")
+        .body::<JoinTokenRequest>(&OBJECT_TYPES, "Node name, labels and validity of the token.")
         .answer::<JoinTokenMade>(
             201,
             "Returned with the token; its text is not available later.",
@@ -127,8 +141,8 @@ pub(super) fn add(router: Routes) -> Routes {
 
 impl JoinToken {
     fn of((id, record): (String, JoinRecord)) -> Self {
-        let JoinRecord { node, created, expires, .. } = record;
-        Self { id, node, created, expires }
+        let JoinRecord { node, labels, created, expires, .. } = record;
+        Self { id, node, labels, created, expires }
     }
 }
 
@@ -141,17 +155,40 @@ async fn make(
     let form = form(&headers)?;
     let issuer = issuer(&state)?;
     let (_, value) = body::read_one(&headers, body).await?;
-    let JoinTokenRequest { node, ttl_seconds } = body::typed(&value)?;
+    let JoinTokenRequest { node, labels, ttl_seconds } = body::typed(&value)?;
+    check_labels(&state, &caller, node.as_ref(), &labels)?;
     let ttl_secs = ttl_seconds.unwrap_or(TTL_SECS_DEFAULT);
     if !(1..=TTL_SECS_MAX).contains(&ttl_secs) {
         let message = format!("must be between 1 and {TTL_SECS_MAX}, not {ttl_secs}");
         return Err(Problem::invalid(vec![Violation::new("/ttlSeconds", ViolationCode::Invalid, message)]));
     }
-    let (id, record, token) = enrol::make_token(issuer, node, ttl_secs).await?;
+    let (id, record, token) = enrol::make_token(issuer, (node, labels), ttl_secs).await?;
     caller.record_object(format!("JoinToken {id}"));
     let mut response = render(form, &JoinTokenMade { shown: JoinToken::of((id, record)), token });
     *response.status_mut() = StatusCode::CREATED;
     Ok(response)
+}
+
+/// Checks that the labels are valid, would take effect, and are the caller's to give.
+fn check_labels(
+    state: &EnrollmentState,
+    caller: &Caller,
+    node: Option<&Name>,
+    labels: &Labels,
+) -> Result<(), Problem> {
+    if labels.is_empty() {
+        return Ok(());
+    }
+    caller.access().need(Verb::Update, Subject::Object(Kind::Node), None)?;
+    let mut violations = Vec::new();
+    metadata::check_labels("/labels", labels, &mut violations);
+    if !violations.is_empty() {
+        return Err(Problem::invalid(violations));
+    }
+    match node.filter(|node| state.has_node(node)) {
+        Some(node) => Err(enrol::labels_without_effect(node)),
+        None => Ok(()),
+    }
 }
 
 async fn tokens(State(state): State<EnrollmentState>, headers: HeaderMap) -> Answer {

@@ -14,7 +14,7 @@ use super::Shared;
 use crate::{
     base::{
         config::page::PageLink,
-        error::{Answer, Code},
+        error::{Answer, Code, Problem},
         negotiate::{form, render},
     },
     http::{
@@ -22,7 +22,7 @@ use crate::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiQuery, NoQuery},
     },
-    security::{Access, Caller, Identity, Permission},
+    security::{Access, Caller, Identity, Permission, authenticator::Login},
 };
 
 /// Request to log in to the status page.
@@ -82,7 +82,7 @@ pub(super) fn add(router: Routes) -> Routes {
              token is valid. Mutating requests with the cookie need the header `X-Tidegate-Page: 1`. The \
              session exists at this control server only.",
         )
-        .body::<SessionBody>(&OBJECT_TYPES, "Token to log in with.")
+        .body::<SessionBody>(&["application/json"], "Token to log in with.")
         .answer::<SessionView>(
             200,
             "Returned with the session cookie.",
@@ -125,11 +125,14 @@ async fn begin(
     request: Request,
 ) -> Answer {
     let form = form(request.headers())?;
-    let (parts, body) = request.into_parts();
-    let (_, value) = body::read_one(&parts.headers, body).await?;
-    let SessionBody { token } = body::typed(&value)?;
     let (from, now) = (caller.origin().source, app.source.now());
-    let login = app.authenticator.log_in(token.reveal(), from, (&app.source.secret(), now))?;
+    app.authenticator.check_attempts(from, now)?;
+    let login = log_in(&app, request, now).await.inspect_err(|problem| {
+        // The rate limit of a valid token is not a failed attempt.
+        if problem.code() != Code::TooManyRequests {
+            app.authenticator.record_failure(from, now);
+        }
+    })?;
     if let Some(before) = caller.access().session() {
         app.authenticator.sessions.end(before);
     }
@@ -138,6 +141,12 @@ async fn begin(
     let mut response = render(form, &session_view(&app, &login.access));
     response.headers_mut().insert(header::SET_COOKIE, login.cookie);
     Ok(response)
+}
+
+async fn log_in(app: &Shared, request: Request, now: Timestamp) -> Result<Login, Problem> {
+    let (parts, body) = request.into_parts();
+    let SessionBody { token } = body::typed(&body::read_credential(&parts.headers, body).await?)?;
+    app.authenticator.log_in(token.reveal(), &app.source.secret(), now)
 }
 
 async fn end(State(app): State<Shared>, caller: Caller, ApiQuery(_): ApiQuery<NoQuery>) -> Answer {

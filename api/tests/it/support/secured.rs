@@ -1,13 +1,16 @@
 //! Server with authentication, and requests of different callers.
 
+use std::sync::Arc;
+
 use api::{ClientCertificate, base::config::Settings};
 use axum::{body::Body, response::Response};
 use http::Request;
 use http_body_util::BodyExt;
 use model::primitives::name::Name;
 use serde_json::{Value, json};
+use store::Store;
 
-use super::{Server, settings, start_with};
+use super::{Fixed, START, Server, settings, start_with};
 
 /// Caller in whose name a test sends a request.
 #[derive(Debug, Clone)]
@@ -33,7 +36,16 @@ pub(crate) async fn start() -> Secured {
 /// Starts a server with authentication and the given settings.
 pub(crate) async fn start_on(settings: Settings) -> Secured {
     let settings = Settings { is_auth_required: true, ..settings };
-    let server = start_with(settings).await;
+    bootstrapped(start_with(settings).await).await
+}
+
+/// Starts a server with authentication on an existing store.
+pub(crate) async fn start_in(store: Arc<dyn Store>) -> Secured {
+    let settings = Settings { is_auth_required: true, ..settings(30000..=32767) };
+    bootstrapped(super::start_on(settings, store, Fixed::at(START)).await).await
+}
+
+async fn bootstrapped(server: Server) -> Secured {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("bootstrap-token");
     assert!(api::bootstrap(&server.running.app, &file).await.unwrap());

@@ -94,6 +94,23 @@ fn keep_lease(new: &mut Object, old: Option<&Object>, at: &str, violations: &mut
     spec.lost_since = known;
 }
 
+/// Checks `spec.requested` of a Node, which only the server sets: a request body may omit it or contain the
+/// current value. Properties that the new state of the Node has are removed from it.
+fn settle_requested(new: &mut Object, old: Option<&Object>, at: &str, violations: &mut Vec<Violation>) {
+    let Spec::Node(spec) = &mut new.spec else { return };
+    let mut requested = std::mem::take(&mut spec.requested);
+    let known = old.and_then(Object::as_node).map(|old| &old.requested);
+    if !requested.is_empty() && Some(&requested) != known {
+        let message = "must not be set: the server records here the requests of the Node's agent";
+        violations.push(
+            Violation::new(format!("{at}/spec/requested"), ViolationCode::Invalid, message)
+                .hint("leave the field out"),
+        );
+    }
+    requested.remove_accepted(&new.metadata.labels, spec);
+    spec.requested = requested;
+}
+
 /// Keeps the stored BGP password if the request body has none, because responses never contain the password. An
 /// empty password removes it.
 fn keep_password(new: &mut Object, old: Option<&Object>) {
@@ -151,6 +168,7 @@ fn resolve_one(
     let mut new = new.cloned();
     if let Some(object) = &mut new {
         keep_lease(object, old.as_deref(), &at, violations);
+        settle_requested(object, old.as_deref(), &at, violations);
         keep_password(object, old.as_deref());
         let owner = old.as_ref().and_then(|old| old.metadata.apply_set.clone());
         let asked = request.apply_set.as_ref().map(|set| set.name.clone());

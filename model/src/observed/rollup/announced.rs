@@ -343,7 +343,7 @@ fn advertised(scene: &ClusterView<'_>, spec: &AdvertisementSpec) -> Condition {
             )
             .hint("start tidegate-agent on a machine"),
             [..] => no(AT, ConditionReason::NoMatchingNode, message)
-                .hint("compare the labels of the Nodes (--label of the agent)"),
+                .hint("compare them with metadata.labels of the Nodes"),
         };
     }
     if spec.advertisement_type == AdvertisementType::Bgp {

@@ -88,7 +88,7 @@ fn selected(snapshot: &Snapshot, spec: &BgpPeerSpec, status: &BgpPeerStatus) -> 
             ConditionReason::NoMatchingNode,
             "no Node has labels that match spec.nodeSelectors".to_owned(),
         )
-        .hint("compare the labels of the Nodes (--label of the agent)"),
+        .hint("compare them with metadata.labels of the Nodes"),
         (count, _) => Condition {
             message: format!("of {}", nodes_in_words(count)),
             ..yes(at, ConditionReason::NodesSelected)

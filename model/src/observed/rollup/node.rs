@@ -3,7 +3,11 @@
 
 use super::{NodeView, condition, no, ready, yes};
 use crate::{
-    kinds::{condition_reason::ConditionReason, node::NodeSpec},
+    cluster::config::{REGISTERED_PREFIX_V4_MIN, REGISTERED_PREFIX_V6_MIN},
+    kinds::{
+        condition_reason::ConditionReason,
+        node::{NodeRequest, NodeSpec},
+    },
     observed::status::{Condition, ConditionStatus, ConditionType, NodeStatus},
     primitives::{name::Name, quantity::Position},
     wire::report::Report,
@@ -24,7 +28,8 @@ pub fn node_status(spec: &NodeSpec, view: &NodeView<'_>, head: Position) -> Node
         );
         let mut conditions = vec![yes(ConditionType::Accepted, ConditionReason::Valid), connected, unknown];
         conditions.push(ready(&conditions));
-        return NodeStatus { conditions, last_report, ..NodeStatus::default() };
+        let warnings = not_accepted(view.name, &spec.requested);
+        return NodeStatus { conditions, last_report, warnings, ..NodeStatus::default() };
     };
     let converged = converged(spec, view.name, report, head);
     let mut conditions = vec![yes(ConditionType::Accepted, ConditionReason::Valid), connected, converged];
@@ -41,10 +46,39 @@ pub fn node_status(spec: &NodeSpec, view: &NodeView<'_>, head: Position) -> Node
         facts: report.facts.clone(),
         counters: report.counters,
         mode: Some(report.mode),
-        warnings: report.warnings.clone(),
+        warnings: not_accepted(view.name, &spec.requested)
+            .into_iter()
+            .chain(report.warnings.clone())
+            .collect(),
         events: report.events.clone(),
         bgp: None,
     }
+}
+
+/// Returns a warning for each type of property that the agent requested and that is not accepted.
+fn not_accepted(name: &Name, requested: &NodeRequest) -> Vec<String> {
+    let NodeRequest { labels, addresses, workload_cidrs } = requested;
+    let warning = |field: &str, values: Vec<String>, cause: &str| {
+        let values = values.join(", ");
+        format!(
+            "{field} {values} requested by the agent, not accepted: {cause}; `tidegate node accept {name}` accepts"
+        )
+    };
+    let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+    let networks: Vec<_> = workload_cidrs.iter().map(ToString::to_string).collect();
+    let size = format!("larger than a /{REGISTERED_PREFIX_V4_MIN} or /{REGISTERED_PREFIX_V6_MIN} together");
+    let cause = format!("outside of --workload-range, {size}, or in use by another Node");
+    let of_another = "in use by another Node";
+    [
+        ("labels", labels, "not in the join token"),
+        ("addresses", addresses, of_another),
+        ("workloadCIDRs", networks, &cause),
+    ]
+    .into_iter()
+    .filter(|(_, values, _)| !values.is_empty())
+    .map(|(field, values, cause)| warning(field, values, cause))
+    .collect()
 }
 
 fn converged(spec: &NodeSpec, name: &Name, report: &Report, head: Position) -> Condition {
