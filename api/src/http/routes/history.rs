@@ -1,7 +1,7 @@
 //! `/v1/history`: accepted writes with author and changes, and the time until each node had a write in its
 //! kernel (convergence).
 
-use std::{cmp::Reverse, collections::BTreeMap, sync::Arc, time::Instant};
+use std::{cmp::Reverse, collections::BTreeMap, time::Instant};
 
 use ::base::chain;
 use axum::extract::State;
