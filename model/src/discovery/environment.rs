@@ -57,7 +57,7 @@ pub struct Environment {
     pub conflicts: Vec<VariableConflict>,
 }
 
-/// Environment variable.
+/// Environment variable that describes a Service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Variable {
