@@ -54,7 +54,7 @@ fn an_agent_gets_workload_networks_that_change_no_other_node() {
         "1.0.0.0/8",
         "2.0.0.0/7",
         "64.0.0.0/3",
-        "192.0.0.0/4",
+        "208.0.0.0/4",
         "2001:db8::/64", // outside of the ranges
         "10.128.0.0/9",
         "fd01::/16", // too large
@@ -100,7 +100,7 @@ fn an_operator_accepts_or_declines_and_is_not_limited() {
         "Node",
         "n9",
         json!({ "role": "edge" }),
-        json!({ "workloadCIDRs": ["192.0.0.0/4", "1.0.0.0/8"] }),
+        json!({ "workloadCIDRs": ["208.0.0.0/4", "1.0.0.0/8"] }),
     );
     let (_, spec) = register(&mut cluster, &wanted, &[]);
     let requested = json!(spec.requested);
@@ -119,19 +119,19 @@ fn an_operator_accepts_or_declines_and_is_not_limited() {
         "{warnings:?}"
     );
     assert!(
-        warnings[1].contains("192.0.0.0/4, 1.0.0.0/8") && warnings[1].contains("--workload-range"),
+        warnings[1].contains("208.0.0.0/4, 1.0.0.0/8") && warnings[1].contains("--workload-range"),
         "{warnings:?}"
     );
 
     let foreign = json!({ "workloadCIDRs": [], "requested": { "labels": { "role": "x" } } });
     let refused = violations(cluster.apply(&of_kind("Node", "n9", json!({}), foreign)));
     assert_eq!(refused, [("/items/0/spec/requested".to_owned(), Invalid)]);
-    let partly = json!({ "workloadCIDRs": ["192.0.0.0/4"], "requested": requested });
+    let partly = json!({ "workloadCIDRs": ["208.0.0.0/4"], "requested": requested });
     cluster.apply(&of_kind("Node", "n9", json!({ "role": "edge" }), partly.clone())).unwrap();
     let spec = cluster.get("nodes//n9").as_node().unwrap().clone();
-    assert_eq!(texts(&spec.workload_cidrs), ["192.0.0.0/4"]);
+    assert_eq!(texts(&spec.workload_cidrs), ["208.0.0.0/4"]);
     assert_eq!(json!(spec.requested), json!({ "workloadCIDRs": ["1.0.0.0/8"] }), "{spec:?}");
-    let declined = json!({ "workloadCIDRs": ["192.0.0.0/4"] });
+    let declined = json!({ "workloadCIDRs": ["208.0.0.0/4"] });
     cluster.apply(&of_kind("Node", "n9", json!({ "role": "edge" }), declined)).unwrap();
     assert!(cluster.get("nodes//n9").as_node().unwrap().requested.is_empty());
 }
