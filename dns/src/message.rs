@@ -7,7 +7,7 @@ use hickory_proto::{
         rdata::{A, AAAA, CNAME, HINFO, NS, PTR, SOA, SRV, TXT},
     },
 };
-use model::discovery::dns::{self, Question, RecordData};
+use model::discovery::dns::{self, DnsQuestion, RecordData};
 
 /// Size of the header of a message in bytes.
 const HEADER_BYTES: usize = 12;
@@ -47,7 +47,7 @@ pub(crate) struct Request {
 
 /// Result of parsing a request.
 #[derive(Debug)]
-pub(crate) enum Parsed {
+pub(crate) enum ParseResult {
     /// Request with a question to answer.
     Question(Request),
     /// Request that is answered with this error response.
@@ -65,11 +65,11 @@ pub(crate) struct Sections {
 }
 
 /// Parses the request of a client. Responses to it say whether the server forwards questions: `recursion_available`.
-pub(crate) fn parse(packet: &[u8], transport: Transport, recursion_available: bool) -> Parsed {
-    let Some(header) = packet.first_chunk::<HEADER_BYTES>() else { return Parsed::Ignored };
+pub(crate) fn parse(packet: &[u8], transport: Transport, recursion_available: bool) -> ParseResult {
+    let Some(header) = packet.first_chunk::<HEADER_BYTES>() else { return ParseResult::Ignored };
     let is_response = header[2] & 0x80 != 0;
     if is_response {
-        return Parsed::Ignored;
+        return ParseResult::Ignored;
     }
     let id = u16::from_be_bytes([header[0], header[1]]);
     let op_code = OpCode::from_u8(header[2] >> 3 & 0xf);
@@ -92,28 +92,28 @@ pub(crate) fn parse(packet: &[u8], transport: Transport, recursion_available: bo
         },
     };
     if edns.is_some_and(|edns| edns.version() > EDNS_VERSION) {
-        return Parsed::Error(request.fail(ResponseCode::BADVERS));
+        return ParseResult::Error(request.fail(ResponseCode::BADVERS));
     }
     if query.query_class() != DNSClass::IN {
-        return Parsed::Error(request.fail(ResponseCode::Refused));
+        return ParseResult::Error(request.fail(ResponseCode::Refused));
     }
-    Parsed::Question(request)
+    ParseResult::Question(request)
 }
 
-fn error(id: u16, op_code: OpCode, code: ResponseCode) -> Parsed {
-    Parsed::Error(Message::error_msg(id, op_code, code).to_vec().unwrap_or_default())
+fn error(id: u16, op_code: OpCode, code: ResponseCode) -> ParseResult {
+    ParseResult::Error(Message::error_msg(id, op_code, code).to_vec().unwrap_or_default())
 }
 
 impl Request {
     /// Returns the question in the form of the cluster zone. Bytes of labels that are not ASCII are replaced, so that
     /// such names do not exist.
-    pub(crate) fn question(&self) -> Question {
+    pub(crate) fn question(&self) -> DnsQuestion {
         let labels = self.query.name().iter().map(|label| {
             let text = String::from_utf8_lossy(label).to_ascii_lowercase();
             // A dot within a label separates nothing.
             if text.contains('.') { text.replace('.', "\u{fffd}") } else { text }
         });
-        Question { labels: labels.collect(), record_type: record_type(self.query.query_type()) }
+        DnsQuestion { labels: labels.collect(), record_type: record_type(self.query.query_type()) }
     }
 
     /// Encodes a response without records.
@@ -292,12 +292,12 @@ mod tests {
 
     fn request(bytes: &[u8], transport: Transport) -> Request {
         let parsed = parse(bytes, transport, true);
-        let Parsed::Question(request) = parsed else { panic!("{parsed:?}") };
+        let ParseResult::Question(request) = parsed else { panic!("{parsed:?}") };
         request
     }
 
-    fn code(parsed: Parsed) -> ResponseCode {
-        let Parsed::Error(bytes) = parsed else { panic!("{parsed:?}") };
+    fn code(parsed: ParseResult) -> ResponseCode {
+        let ParseResult::Error(bytes) = parsed else { panic!("{parsed:?}") };
         let message = Message::from_vec(&bytes).unwrap();
         assert_eq!(message.metadata.id, 0x1234);
         message.metadata.response_code
@@ -327,8 +327,8 @@ mod tests {
             edit(&mut bytes);
             parse(&bytes, Transport::Udp, true)
         };
-        assert!(matches!(edited(|bytes| bytes.truncate(11)), Parsed::Ignored));
-        assert!(matches!(edited(|bytes| bytes[2] |= 0x80), Parsed::Ignored));
+        assert!(matches!(edited(|bytes| bytes.truncate(11)), ParseResult::Ignored));
+        assert!(matches!(edited(|bytes| bytes[2] |= 0x80), ParseResult::Ignored));
         assert_eq!(code(edited(|bytes| bytes[2] |= 0x20)), ResponseCode::NotImp);
         assert_eq!(code(edited(|bytes| bytes[5] = 0)), ResponseCode::FormErr);
         assert_eq!(code(edited(|bytes| bytes.truncate(14))), ResponseCode::FormErr);
@@ -398,13 +398,13 @@ mod tests {
             edited[at] ^= flip.1;
             for bytes in [start, edited] {
                 match parse(&bytes, Transport::Udp, false) {
-                    Parsed::Question(request) => {
+                    ParseResult::Question(request) => {
                         let labels = request.question().labels;
                         let answer = request.answer(&many(&labels.join("."), 50), Vec::new(), 3);
                         prop_assert!(answer.len() <= request.limit && answer[..2] == bytes[..2]);
                     }
-                    Parsed::Error(response) => prop_assert_eq!(&response[..2], &bytes[..2]),
-                    Parsed::Ignored => {}
+                    ParseResult::Error(response) => prop_assert_eq!(&response[..2], &bytes[..2]),
+                    ParseResult::Ignored => {}
                 }
             }
         }

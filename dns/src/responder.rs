@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::{
     forward::Forwarder,
-    message::{Parsed, Request, Transport, answers_of, parse},
+    message::{ParseResult, Request, Transport, answers_of, parse},
     metrics::{Metrics, Outcome},
 };
 
@@ -66,9 +66,9 @@ impl Responder {
     /// Returns the next step for a packet. Never waits.
     pub(crate) fn begin(&self, packet: &[u8], transport: Transport) -> Step {
         let request = match parse(packet, transport, self.forwarder.is_some()) {
-            Parsed::Question(request) => request,
-            Parsed::Error(response) => return self.respond(Outcome::Malformed, response),
-            Parsed::Ignored => {
+            ParseResult::Question(request) => request,
+            ParseResult::Error(response) => return self.respond(Outcome::Malformed, response),
+            ParseResult::Ignored => {
                 self.metrics.count(Outcome::Discarded);
                 return Step::Discard;
             }

@@ -342,11 +342,7 @@ impl Config {
         let names: BTreeSet<_> = allowed_host.into_iter().map(|name| name.to_ascii_lowercase()).collect();
         let hosts = if is_loopback || !names.is_empty() { Hosts::Local(names) } else { Hosts::Any };
         let is_open = (is_loopback && tls.is_none()) || insecure;
-        let is_auth_required = match auth {
-            Some(Auth::Required) => true,
-            Some(Auth::Off) => false,
-            None => !is_open,
-        };
+        let is_auth_required = auth.map_or(!is_open, |auth| auth == Auth::Required);
         let page = PageSettings::new(page.page_read_only, &page.page_link)?;
         let bootstrap_token_file = bootstrap_token_file.unwrap_or_else(|| beside(&store));
         Ok(Self {

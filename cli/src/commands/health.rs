@@ -5,7 +5,10 @@ use model::{kinds::resource::Kind, observed::service_health::HealthGuard};
 
 use super::{document, get::object_path, now};
 use crate::{
-    args::{Document, Health, HealthOutput},
+    args::{
+        Document,
+        health::{Health, HealthOutput},
+    },
     client::{Client, Request},
     error::{ExitCode, Failure},
     output::Terminal,

@@ -14,6 +14,6 @@ mod zone;
 
 pub use self::{
     answer::answer,
-    record::{Answer, Question, Record, RecordData, RecordType, Resolution, ResponseCode},
+    record::{Answer, DnsQuestion, Record, RecordData, RecordType, Resolution, ResponseCode},
     zone::{Zone, ZoneChange, ZoneSettings},
 };

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use model::{
     discovery::dns::{
-        Answer, Question, Record, RecordData, RecordType, Resolution, ResponseCode, Zone, ZoneChange,
+        Answer, DnsQuestion, Record, RecordData, RecordType, Resolution, ResponseCode, Zone, ZoneChange,
         ZoneSettings, answer,
     },
     kinds::resource::Object,
@@ -114,7 +114,7 @@ fn f164_the_zone_answers_the_questions_of_the_table() {
     assert!(questions.len() >= 180, "{}", questions.len());
     let found: String = questions
         .iter()
-        .map(|(name, word)| show(name, word, &answer(&zone, &Question::new(name, record_type(word)))))
+        .map(|(name, word)| show(name, word, &answer(&zone, &DnsQuestion::new(name, record_type(word)))))
         .collect();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dns/answers.txt");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -143,7 +143,7 @@ fn f165_a_zone_follows_changes_in_any_order() {
     let removed = all.iter().map(|object| ZoneChange::Removed(object.key()));
     let again = forwards.update(Revision(1), removed).update(revision, put(all.iter().collect()));
     for (name, word) in questions() {
-        let question = Question::new(name, record_type(word));
+        let question = DnsQuestion::new(name, record_type(word));
         let expected = answer(&whole, &question);
         for zone in [&forwards, &backwards, &again] {
             assert_eq!(answer(zone, &question), expected, "{name} {word}");

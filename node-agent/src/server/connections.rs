@@ -33,14 +33,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Open connections, oldest first.
 #[derive(Debug, Default)]
-struct Connections {
+struct StatusConnections {
     open: Vec<(IpAddr, AbortHandle)>,
     tasks: JoinSet<()>,
 }
 
 /// Serves one request per connection until `stop` is canceled.
 pub(super) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
-    let mut connections = Connections::default();
+    let mut connections = StatusConnections::default();
     loop {
         let accepted = tokio::select! {
             biased;
@@ -57,7 +57,7 @@ pub(super) async fn serve(listener: TcpListener, router: Router, stop: Cancellat
     }
 }
 
-impl Connections {
+impl StatusConnections {
     fn add(&mut self, stream: TcpStream, address: IpAddr, router: Router) {
         while self.tasks.try_join_next().is_some() {}
         self.open.retain(|(_, task)| !task.is_finished());

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use super::{
     hosts::{HostPort, Hosts},
     name::ZoneName,
-    record::{Answer, Question, Record, RecordData, RecordType, Resolution, ResponseCode},
+    record::{Answer, DnsQuestion, Record, RecordData, RecordType, Resolution, ResponseCode},
     reverse::{address_of, parse_label, zone_of},
     zone::Zone,
 };
@@ -29,7 +29,7 @@ const ALIASES_MAX: usize = 8;
 const SRV_WEIGHT: usize = 100;
 
 /// Records of a name, or the reason why there are none.
-enum Found {
+enum NameRecords {
     /// The name exists; the records of the type of the question, with those for the additional section.
     Records(Vec<Record>, Vec<Record>),
     /// The name is an alias for another one, which has this name.
@@ -40,7 +40,7 @@ enum Found {
 
 /// Answers a question from the cluster zone and the reverse zones of its addresses.
 #[must_use]
-pub fn answer(zone: &Zone, question: &Question) -> Resolution {
+pub fn answer(zone: &Zone, question: &DnsQuestion) -> Resolution {
     if let Some(address) = address_of(&question.labels) {
         return reverse(zone, address, question);
     }
@@ -50,7 +50,7 @@ pub fn answer(zone: &Zone, question: &Question) -> Resolution {
     let mut answers = Vec::new();
     let mut found = Lookup { zone, record_type: question.record_type }.find(&question.labels, below);
     for _ in 0..ALIASES_MAX {
-        let Found::Alias(record, target) = found else { break };
+        let NameRecords::Alias(record, target) = found else { break };
         if answers.contains(&record) {
             // A loop of aliases: the chain once, without records.
             return Resolution::Own(positive(answers, Vec::new(), None));
@@ -59,19 +59,21 @@ pub fn answer(zone: &Zone, question: &Question) -> Resolution {
         if question.record_type == RecordType::Cname {
             return Resolution::Own(positive(answers, Vec::new(), None));
         }
-        let labels = Question::new(&target, question.record_type).labels;
+        let labels = DnsQuestion::new(&target, question.record_type).labels;
         let Some(below) = labels_below(&labels, &zone.settings.domain) else {
             return Resolution::Own(positive(answers, Vec::new(), Some(target)));
         };
         found = Lookup { zone, record_type: question.record_type }.find(&labels, below);
     }
     Resolution::Own(match found {
-        Found::Records(records, additional) if !records.is_empty() => {
+        NameRecords::Records(records, additional) if !records.is_empty() => {
             answers.extend(records);
             positive(answers, additional, None)
         }
-        Found::Records(..) => negative(zone, ResponseCode::NoError, zone.settings.domain.as_str(), answers),
-        Found::Alias(..) | Found::Nothing => {
+        NameRecords::Records(..) => {
+            negative(zone, ResponseCode::NoError, zone.settings.domain.as_str(), answers)
+        }
+        NameRecords::Alias(..) | NameRecords::Nothing => {
             negative(zone, ResponseCode::NxDomain, zone.settings.domain.as_str(), answers)
         }
     })
@@ -108,7 +110,7 @@ fn start_of_authority(zone: &Zone, owner: &str) -> Record {
 }
 
 /// Answers a question for the names of an address.
-fn reverse(zone: &Zone, address: IpAddr, question: &Question) -> Resolution {
+fn reverse(zone: &Zone, address: IpAddr, question: &DnsQuestion) -> Resolution {
     let domain = &zone.settings.domain;
     let mut names: BTreeSet<String> = BTreeSet::new();
     if let Some(service) = zone.snapshot().cluster_ip_holder(address) {
@@ -156,7 +158,7 @@ struct Lookup<'a> {
 
 impl Lookup<'_> {
     /// Finds the records of a name in the zone, given by all its labels and by those below the zone.
-    fn find(&self, labels: &[String], below: &[String]) -> Found {
+    fn find(&self, labels: &[String], below: &[String]) -> NameRecords {
         let owner = labels.join(".");
         let found = match ZoneName::of(below) {
             ZoneName::Apex => self.apex(&owner),
@@ -164,7 +166,7 @@ impl Lookup<'_> {
             ZoneName::NameServer => {
                 self.addresses(&owner, &self.zone.settings.servers, self.zone.settings.ttl)
             }
-            ZoneName::Empty => Found::Records(Vec::new(), Vec::new()),
+            ZoneName::Empty => NameRecords::Records(Vec::new(), Vec::new()),
             ZoneName::Namespace(namespace) => exists(self.zone.has_namespace(&namespace)),
             ZoneName::Service(key) => self.service(&owner, &key),
             ZoneName::Protocol(key, protocol) => self.protocol(&key, protocol),
@@ -175,49 +177,49 @@ impl Lookup<'_> {
                 exists(self.zone.hosts(&key).is_some_and(|hosts| !hosts.addresses().is_empty()))
             }
             ZoneName::Workload(namespace, label) => self.workload(&owner, &namespace, &label),
-            ZoneName::Unknown => Found::Nothing,
+            ZoneName::Unknown => NameRecords::Nothing,
         };
-        if self.record_type == RecordType::Any && matches!(found, Found::Records(..)) {
-            return Found::Records(vec![any_refused(owner)], Vec::new());
+        if self.record_type == RecordType::Any && matches!(found, NameRecords::Records(..)) {
+            return NameRecords::Records(vec![any_refused(owner)], Vec::new());
         }
         found
     }
 
-    fn apex(&self, owner: &str) -> Found {
+    fn apex(&self, owner: &str) -> NameRecords {
         let domain = &self.zone.settings.domain;
         if self.record_type == RecordType::Soa {
-            return Found::Records(vec![start_of_authority(self.zone, owner)], Vec::new());
+            return NameRecords::Records(vec![start_of_authority(self.zone, owner)], Vec::new());
         }
         if self.record_type != RecordType::Ns {
-            return Found::Records(Vec::new(), Vec::new());
+            return NameRecords::Records(Vec::new(), Vec::new());
         }
         let (server, ttl) = (format!("ns.dns.{domain}"), self.zone.settings.ttl);
         let additional = self.all_addresses(&server, &self.zone.settings.servers, ttl);
-        Found::Records(
+        NameRecords::Records(
             vec![Record { owner: owner.to_owned(), ttl, data: RecordData::Ns(server) }],
             additional,
         )
     }
 
-    fn version(&self, owner: &str) -> Found {
+    fn version(&self, owner: &str) -> NameRecords {
         let text = || Record {
             owner: owner.to_owned(),
             ttl: SPECIFICATION_TTL,
             data: RecordData::Txt(SPECIFICATION.to_owned()),
         };
         let records = if self.record_type == RecordType::Txt { vec![text()] } else { Vec::new() };
-        Found::Records(records, Vec::new())
+        NameRecords::Records(records, Vec::new())
     }
 
-    fn service(&self, owner: &str, key: &ServiceKey) -> Found {
-        let Some(spec) = self.spec(key) else { return Found::Nothing };
+    fn service(&self, owner: &str, key: &ServiceKey) -> NameRecords {
+        let Some(spec) = self.spec(key) else { return NameRecords::Nothing };
         if let Some(target) = &spec.external_name {
             return self.alias(owner, target);
         }
         if let Some(hosts) = self.zone.hosts(key) {
             let addresses: Vec<_> = hosts.addresses().into_iter().collect();
             if addresses.is_empty() {
-                return Found::Nothing;
+                return NameRecords::Nothing;
             }
             if self.record_type == RecordType::Srv {
                 let ports = hosts.ports.iter().filter(|port| port.protocol.is_some());
@@ -234,25 +236,25 @@ impl Lookup<'_> {
 
     /// Returns the alias of a Service of type ExternalName. A target that is an address has no records: an alias
     /// cannot point to an address.
-    fn alias(&self, owner: &str, target: &Name) -> Found {
+    fn alias(&self, owner: &str, target: &Name) -> NameRecords {
         if target.as_str().parse::<IpAddr>().is_ok() {
-            return Found::Records(Vec::new(), Vec::new());
+            return NameRecords::Records(Vec::new(), Vec::new());
         }
         let target = target.as_str().to_owned();
         let data = RecordData::Cname(target.clone());
-        Found::Alias(Record { owner: owner.to_owned(), ttl: self.zone.settings.ttl, data }, target)
+        NameRecords::Alias(Record { owner: owner.to_owned(), ttl: self.zone.settings.ttl, data }, target)
     }
 
-    fn protocol(&self, key: &ServiceKey, protocol: Protocol) -> Found {
+    fn protocol(&self, key: &ServiceKey, protocol: Protocol) -> NameRecords {
         let Some(spec) = self.spec(key).filter(|spec| !spec.is_external_name()) else {
-            return Found::Nothing;
+            return NameRecords::Nothing;
         };
         exists(spec.ports.iter().any(|port| port.protocol == protocol && port.name.is_some()))
     }
 
-    fn port(&self, owner: &str, key: &ServiceKey, protocol: Protocol, name: &Label) -> Found {
+    fn port(&self, owner: &str, key: &ServiceKey, protocol: Protocol, name: &Label) -> NameRecords {
         let Some(spec) = self.spec(key).filter(|spec| !spec.is_external_name()) else {
-            return Found::Nothing;
+            return NameRecords::Nothing;
         };
         if let Some(hosts) = self.zone.hosts(key) {
             let wanted =
@@ -260,25 +262,25 @@ impl Lookup<'_> {
             let mut ports = hosts.ports.iter().filter(wanted).peekable();
             return match ports.peek() {
                 Some(port) if !port.endpoints.is_empty() => self.host_ports(owner, key, hosts, ports),
-                _ => Found::Nothing,
+                _ => NameRecords::Nothing,
             };
         }
         let wanted = |port: &&ServicePort| port.protocol == protocol && port.name.as_ref() == Some(name);
         let mut ports = spec.ports.iter().filter(wanted).peekable();
         if ports.peek().is_none() {
-            return Found::Nothing;
+            return NameRecords::Nothing;
         }
         let addresses: Vec<_> = spec.cluster_addresses().collect();
         self.service_ports(owner, key, &addresses, ports)
     }
 
-    fn host(&self, owner: &str, key: &ServiceKey, host: &str) -> Found {
+    fn host(&self, owner: &str, key: &ServiceKey, host: &str) -> NameRecords {
         let addresses = self.zone.hosts(key).map(|hosts| hosts.addresses_named(host)).unwrap_or_default();
         self.endpoints(owner, addresses)
     }
 
-    fn zonal(&self, owner: &str, key: &ServiceKey, zone: &Label, is_pinned: bool) -> Found {
-        let Some(hosts) = self.zone.hosts(key) else { return Found::Nothing };
+    fn zonal(&self, owner: &str, key: &ServiceKey, zone: &Label, is_pinned: bool) -> NameRecords {
+        let Some(hosts) = self.zone.hosts(key) else { return NameRecords::Nothing };
         let mut addresses = hosts.addresses_in(zone);
         if addresses.is_empty() && !is_pinned {
             addresses = hosts.addresses();
@@ -287,18 +289,18 @@ impl Lookup<'_> {
     }
 
     /// Returns the address records of endpoints; the name does not exist without any.
-    fn endpoints(&self, owner: &str, addresses: BTreeSet<IpAddr>) -> Found {
+    fn endpoints(&self, owner: &str, addresses: BTreeSet<IpAddr>) -> NameRecords {
         if addresses.is_empty() {
-            return Found::Nothing;
+            return NameRecords::Nothing;
         }
         let addresses: Vec<_> = addresses.into_iter().collect();
         self.addresses(owner, &addresses, self.zone.settings.ttl_headless)
     }
 
-    fn workload(&self, owner: &str, namespace: &Namespace, label: &str) -> Found {
+    fn workload(&self, owner: &str, namespace: &Namespace, label: &str) -> NameRecords {
         match parse_label(label).filter(|address| self.zone.has_workload(namespace, *address)) {
             Some(address) => self.addresses(owner, &[address], self.zone.settings.ttl),
-            None => Found::Nothing,
+            None => NameRecords::Nothing,
         }
     }
 
@@ -309,9 +311,9 @@ impl Lookup<'_> {
         key: &ServiceKey,
         addresses: &[IpAddr],
         ports: impl Iterator<Item = &'p ServicePort>,
-    ) -> Found {
+    ) -> NameRecords {
         if self.record_type != RecordType::Srv {
-            return Found::Records(Vec::new(), Vec::new());
+            return NameRecords::Records(Vec::new(), Vec::new());
         }
         let ttl = self.zone.settings.ttl;
         let target = service_name(key, &self.zone.settings.domain);
@@ -323,7 +325,7 @@ impl Lookup<'_> {
         });
         // Two protocols may have the same port, and a set of records contains each record once.
         let records: BTreeSet<Record> = records.collect();
-        Found::Records(records.into_iter().collect(), self.all_addresses(&target, addresses, ttl))
+        NameRecords::Records(records.into_iter().collect(), self.all_addresses(&target, addresses, ttl))
     }
 
     /// Returns the SRV records of ports of a headless Service, one for each endpoint.
@@ -333,9 +335,9 @@ impl Lookup<'_> {
         key: &ServiceKey,
         hosts: &Hosts,
         ports: impl Iterator<Item = &'p HostPort>,
-    ) -> Found {
+    ) -> NameRecords {
         if self.record_type != RecordType::Srv {
-            return Found::Records(Vec::new(), Vec::new());
+            return NameRecords::Records(Vec::new(), Vec::new());
         }
         let ttl = self.zone.settings.ttl_headless;
         let service = service_name(key, &self.zone.settings.domain);
@@ -349,11 +351,11 @@ impl Lookup<'_> {
                 records.insert(Record { owner: owner.to_owned(), ttl, data });
             }
         }
-        Found::Records(records.into_iter().collect(), additional.into_iter().collect())
+        NameRecords::Records(records.into_iter().collect(), additional.into_iter().collect())
     }
 
     /// Returns the address records of the type of the question.
-    fn addresses(&self, owner: &str, addresses: &[IpAddr], ttl: u32) -> Found {
+    fn addresses(&self, owner: &str, addresses: &[IpAddr], ttl: u32) -> NameRecords {
         let wanted = |record: &Record| match self.record_type {
             RecordType::A => matches!(record.data, RecordData::A(_)),
             RecordType::Aaaa => matches!(record.data, RecordData::Aaaa(_)),
@@ -367,7 +369,7 @@ impl Lookup<'_> {
             | RecordType::Other => false,
         };
         let records = self.all_addresses(owner, addresses, ttl).into_iter().filter(wanted);
-        Found::Records(records.collect(), Vec::new())
+        NameRecords::Records(records.collect(), Vec::new())
     }
 
     fn all_addresses(&self, owner: &str, addresses: &[IpAddr], ttl: u32) -> Vec<Record> {
@@ -384,8 +386,8 @@ impl Lookup<'_> {
 }
 
 /// Returns an existing name without records if `exists`, otherwise no name.
-const fn exists(exists: bool) -> Found {
-    if exists { Found::Records(Vec::new(), Vec::new()) } else { Found::Nothing }
+const fn exists(exists: bool) -> NameRecords {
+    if exists { NameRecords::Records(Vec::new(), Vec::new()) } else { NameRecords::Nothing }
 }
 
 /// Returns the weight of each of `count` SRV records of a port: equal shares, at least 1.

@@ -4,14 +4,14 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Question for the records of one type at one name (RFC 1035 §4.1.2), of class IN.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct DnsQuestion {
     /// Labels of the name from left to right, in lower case. Empty for the root.
     pub labels: Vec<String>,
     /// Type of the wanted records.
     pub record_type: RecordType,
 }
 
-impl Question {
+impl DnsQuestion {
     /// Creates a question from a name in text form, with or without the final dot.
     #[must_use]
     pub fn new(name: &str, record_type: RecordType) -> Self {

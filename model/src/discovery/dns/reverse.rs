@@ -61,10 +61,10 @@ pub(super) fn parse_label(label: &str) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::discovery::dns::{Question, RecordType};
+    use crate::discovery::dns::{DnsQuestion, RecordType};
 
     fn parsed(name: &str) -> Option<IpAddr> {
-        address_of(&Question::new(name, RecordType::Ptr).labels)
+        address_of(&DnsQuestion::new(name, RecordType::Ptr).labels)
     }
 
     #[test]

@@ -1,0 +1,41 @@
+//! Arguments of `health`.
+
+use clap::{Args, ValueEnum};
+use model::primitives::name::{Name, Namespace};
+
+/// Arguments of `health`.
+#[derive(Debug, Args)]
+pub struct Health {
+    /// Name of the Service
+    #[arg(value_name = "SERVICE", value_parser = Name::parse, required_unless_present_any = ["guard", "confirm"])]
+    pub service: Option<Name>,
+    /// Namespace of the objects
+    #[arg(
+        short, long, default_value = "default",
+        value_parser = Namespace::parse
+    )]
+    pub namespace: Namespace,
+    /// List unhealthy endpoints, of all Services, that stay in service because too many failed at once
+    #[arg(long, conflicts_with_all = ["service", "namespace", "confirm"])]
+    pub guard: bool,
+    /// Confirm the failures listed by --guard and take those endpoints out of service
+    #[arg(long, conflicts_with_all = ["service", "namespace"])]
+    pub confirm: bool,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: HealthOutput,
+}
+
+/// Output formats of `health`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum HealthOutput {
+    /// One row per endpoint
+    #[default]
+    Table,
+    /// Table with the result of each checking node
+    Wide,
+    /// Server response as JSON
+    Json,
+    /// Server response as YAML
+    Yaml,
+}
