@@ -63,6 +63,25 @@ fn a_preview_of_a_drain_names_the_addresses_that_move() {
     assert!(stub.first_lines()[1].contains("node=n1"), "{:?}", stub.first_lines());
 }
 
+/// A preview by a caller who may not read addresses does not fail.
+#[test]
+fn a_preview_of_a_drain_needs_no_permission_for_addresses() {
+    let stub = Stub::new(|number, _, stream| {
+        let (status, kind, answer) = match number {
+            0 => ("200 OK", JSON, json!({ "kind": "Node", "metadata": { "name": "n1" } })),
+            _ => (
+                "403 Forbidden",
+                "application/problem+json",
+                json!({ "title": "Forbidden", "status": 403, "code": "Forbidden", "detail": "not allowed" }),
+            ),
+        };
+        write_answer(stream, status, kind, &answer.to_string());
+    });
+    let (code, out, err) = run(&stub.url, &["drain", "node", "n1", "--dry-run"]);
+    assert_eq!((code, out.as_str(), err.as_str()), (0, "node/n1 drains (dry run)\n", ""));
+    assert_eq!(stub.first_lines().len(), 2, "{:?}", stub.first_lines());
+}
+
 /// If connections remain at the timeout, the exit code is 1, and the message contains their number and the
 /// remedy.
 #[test]
