@@ -201,6 +201,7 @@ fn bash_completes_commands_and_flags_of_all_programs() {
         ("tidegate-api che", "check"),
         ("tidegate-sync kub", "kubernetes"),
         ("tidegate-sync --prune", "--prune-limit"),
+        ("tidegate-dns --ups", "--upstream"),
     ] {
         let program = typed.split(' ').next().unwrap();
         let last = typed.split(' ').next_back().unwrap();
@@ -252,7 +253,7 @@ fn debs() -> Vec<String> {
     let files = fs::read_dir(packages()).unwrap().map(|entry| entry.unwrap().path());
     let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "deb"));
     let files: Vec<_> = files.map(|path| path.display().to_string()).collect();
-    assert_eq!(files.len(), 4, "{files:?}");
+    assert_eq!(files.len(), 5, "{files:?}");
     files
 }
 
