@@ -61,6 +61,8 @@ fn lies(field: &str) -> Vec<Value> {
             json!({ "addresses": ["198.51.100.1"], "subnets": { "eth0": ["198.51.100.0/24", "0.0.0.0/0", "::/0"] } }),
             json!({ "addresses": ["198.51.100.9"], "subnets": { "eth0": ["198.51.100.0/24"] } }),
             json!({ "addresses": [], "kernel": "0.0.1", "capabilities": [] }),
+            // The link-layer address of another machine, as if it were one of its own.
+            json!({ "addresses": ["198.51.100.9"], "linkLayerAddresses": { "eth0": "02:00:00:00:00:01", "eth1": "ff:ff:ff:ff:ff:ff" } }),
         ],
         "counters" => vec![json!({ "driftRepairs": u64::MAX, "passes": u64::MAX, "feedBytes": u64::MAX })],
         "warnings" => vec![json!(["n1 is down", "everything is down"])],
