@@ -28,7 +28,7 @@ use crate::{
 /// Media type of the format `dotenv`.
 const DOTENV: &str = "text/plain; charset=utf-8";
 /// Maximum length of the list of Service names, in characters.
-const NAMES_LENGTH_MAX: usize = 16_384;
+const NAMES_LENGTH_MAX: usize = 4096;
 
 /// Query of the environment variables.
 #[derive(Debug, Clone, Deserialize, IntoParams)]
@@ -42,7 +42,7 @@ struct EnvironmentQuery {
     format: EnvironmentFormat,
     /// Names of Services, separated by commas. Only their variables are returned. Default: all Services of the
     /// namespace and Service `default/kubernetes`.
-    #[param(max_length = 16384, example = "web,db")]
+    #[param(max_length = 4096, example = "web,db")]
     names: Option<String>,
     /// True if the variables of Docker container links are returned, such as `WEB_PORT_80_TCP_ADDR`. Default: true.
     #[serde(default = "yes")]
