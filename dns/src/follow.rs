@@ -144,9 +144,12 @@ impl Reader<'_> {
             return self.follower.publish(Zone::new(self.follower.settings.clone(), snapshot));
         }
         let changes = std::mem::take(&mut self.changes);
+        if changes.is_empty() {
+            // A change of other objects. The zone, its serial number and the file on disk stay as they are.
+            return;
+        }
         let zone = self.follower.zones.borrow().clone();
-        if let Some(zone) = zone.filter(|zone| !changes.is_empty() || zone.snapshot().revision() != revision)
-        {
+        if let Some(zone) = zone {
             self.follower.publish(zone.update(revision, changes));
         }
     }

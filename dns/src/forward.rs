@@ -12,12 +12,12 @@ use tokio::{
     time::timeout,
 };
 
-use crate::message::TCP_BYTES_MAX;
-
 /// Maximum number of questions that wait for upstream servers at once.
 const WAITING_MAX: usize = 1000;
 /// Maximum time for the response of one server.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Size of the buffer for a response over UDP in bytes. A longer response is requested again over TCP.
+const UDP_BYTES_MAX: usize = 4097;
 /// Size of the header of a message in bytes.
 const HEADER_BYTES: usize = 12;
 
@@ -80,12 +80,14 @@ async fn over_udp(upstream: SocketAddr, packet: &[u8]) -> io::Result<Vec<u8>> {
     // The kernel then drops datagrams from other addresses.
     socket.connect(upstream).await?;
     socket.send(packet).await?;
-    let mut buffer = vec![0; TCP_BYTES_MAX];
+    let mut buffer = vec![0; UDP_BYTES_MAX];
     loop {
         let size = socket.recv(&mut buffer).await?;
         let response = buffer.get(..size).unwrap_or_default();
         if is_response_to(packet, response) {
-            return Ok(response.to_vec());
+            // A datagram that fills the buffer was cut.
+            let is_cut = size == buffer.len();
+            return if is_cut { over_tcp(upstream, packet).await } else { Ok(response.to_vec()) };
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
     io::{self, BufRead as _, BufReader, BufWriter, Write as _},
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use model::{
@@ -29,6 +29,8 @@ const FILE: &str = "zone.jsonl";
 const VERSION: u32 = 1;
 /// Minimum time between two writes of the file.
 const INTERVAL: Duration = Duration::from_secs(5);
+/// Minimum ratio of the time between two writes to the duration of a write.
+const TIME_SHARE: u32 = 20;
 
 /// First line of the file.
 #[derive(Debug, Serialize, Deserialize)]
@@ -80,26 +82,21 @@ fn save(directory: &Path, snapshot: &Snapshot) -> io::Result<()> {
     fs::rename(new, directory.join(FILE))
 }
 
-/// Writes each new state to the directory, at most once in [`INTERVAL`], until the task is cancelled.
+/// Writes each new state to the directory until the task is cancelled. Waits at least [`INTERVAL`] between two writes,
+/// and so long that writing takes at most one part in [`TIME_SHARE`] of the time, because each write contains all
+/// objects.
 pub(crate) async fn keep(directory: PathBuf, mut zones: watch::Receiver<Option<Arc<Zone>>>) {
-    let mut saved: Option<Revision> = None;
-    loop {
-        let zone = zones.borrow_and_update().clone();
-        if let Some(zone) = zone.filter(|zone| saved != Some(zone.snapshot().revision())) {
-            let (directory, snapshot) = (directory.clone(), zone.snapshot().clone());
-            let revision = snapshot.revision();
-            match tokio::task::spawn_blocking(move || save(&directory, &snapshot)).await {
-                Ok(Ok(())) => saved = Some(revision),
-                Ok(Err(error)) => {
-                    tracing::warn!(%error, "cannot write the state to disk; the next state is tried")
-                }
-                Err(error) => tracing::error!(%error, "the task that writes the state to disk failed"),
+    while zones.changed().await.is_ok() {
+        let Some(zone) = zones.borrow_and_update().clone() else { continue };
+        let (directory, begun) = (directory.clone(), Instant::now());
+        match tokio::task::spawn_blocking(move || save(&directory, zone.snapshot())).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "cannot write the state to disk; the next state is tried")
             }
-            sleep(INTERVAL).await;
+            Err(error) => tracing::error!(%error, "the task that writes the state to disk failed"),
         }
-        if zones.changed().await.is_err() {
-            return;
-        }
+        sleep(INTERVAL.max(begun.elapsed() * TIME_SHARE)).await;
     }
 }
 

@@ -17,7 +17,7 @@ const UDP_BYTES_MIN: usize = 512;
 /// lost (DNS flag day 2020).
 const UDP_BYTES_MAX: usize = 1232;
 /// Maximum size of a message over TCP in bytes.
-pub(crate) const TCP_BYTES_MAX: usize = 65_535;
+const TCP_BYTES_MAX: usize = 65_535;
 /// Times of the start of authority in seconds that only secondary servers use: refresh, retry and expiration.
 const SECONDARY_TIMES: (i32, i32, i32) = (7200, 1800, 86_400);
 /// Highest version of EDNS that is supported.

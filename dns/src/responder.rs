@@ -128,8 +128,11 @@ impl Responder {
         self.metrics.count(Outcome::Forwarded);
         let Some(alias) = alias else { return request.relay(response) };
         match answers_of(&response) {
-            Some((ResponseCode::NoError | ResponseCode::NXDomain, answers)) => {
-                request.answer(&alias, answers, fastrand::usize(..))
+            Some((ResponseCode::NoError, answers)) => request.answer(&alias, answers, fastrand::usize(..)),
+            // The code is that of the last name of the chain (RFC 6604 §3).
+            Some((ResponseCode::NXDomain, answers)) => {
+                let missing = Answer { code: model::discovery::dns::ResponseCode::NxDomain, ..alias };
+                request.answer(&missing, answers, fastrand::usize(..))
             }
             _ => request.fail(ResponseCode::ServFail),
         }

@@ -1,6 +1,10 @@
 //! Start of all parts of the server, and its end.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use base::service_manager::Notifier;
@@ -33,6 +37,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(35);
 /// # Errors
 /// Returns the error that stops the process, with its remedy.
 pub async fn run(args: Args) -> anyhow::Result<()> {
+    if let Some(own) = args.upstream.iter().find(|upstream| is_served(&args.listen, **upstream)) {
+        anyhow::bail!("--upstream {own} is an address of --listen: questions would be forwarded in a loop");
+    }
     let sockets = Sockets::bind(&args.listen).map_err(|(address, error)| {
         anyhow::Error::new(error).context(format!(
             "cannot listen on {address}: choose another --listen, stop the other DNS server, or grant \
@@ -69,6 +76,15 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     stop.cancel();
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Returns true if this server answers at an address: it is one of `listen`, or a loopback address while the server
+/// listens at all addresses.
+fn is_served(listen: &[SocketAddr], address: SocketAddr) -> bool {
+    listen.iter().any(|own| {
+        let is_everywhere = own.ip().is_unspecified() && address.ip().is_loopback();
+        own.port() == address.port() && (own.ip() == address.ip() || is_everywhere)
+    })
 }
 
 /// Sends a message to the service manager's watchdog at its interval, which a blocked runtime would not.
@@ -145,4 +161,17 @@ fn connect(args: &Args) -> anyhow::Result<Client> {
         on_send: None,
     };
     Ok(Client::new(connection, options)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upstream_server_that_is_this_server_is_recognized() {
+        let is_own =
+            |listen: &str, upstream: &str| is_served(&[listen.parse().unwrap()], upstream.parse().unwrap());
+        assert!(is_own("127.0.0.1:53", "127.0.0.1:53") && is_own("0.0.0.0:53", "127.0.0.1:53"));
+        assert!(!is_own("127.0.0.1:53", "127.0.0.1:5353") && !is_own("0.0.0.0:53", "192.0.2.1:53"));
+    }
 }

@@ -288,6 +288,11 @@ fn f164_other_names_are_forwarded() {
     let aliased = "  NOERROR\n  answer alias.shop.svc.cluster.local 5 CNAME db.example.com\n  answer db.example.com 60 A 192.0.2.7";
     assert_eq!(dns.one(alias, "A"), aliased);
     assert_eq!(dns.one("missing.example.com", "A"), "  NXDOMAIN");
+    let lost = json!({ "kind": "Service", "metadata": { "name": "lost", "namespace": "shop" }, "spec": { "type": "ExternalName", "externalName": "missing.example.com" } });
+    cluster.apply_objects(&[lost]).unwrap();
+    let missing = "  NXDOMAIN\n  answer lost.shop.svc.cluster.local 5 CNAME missing.example.com";
+    wait::until_true("the code of the last name", || dns.one("lost.shop.svc.cluster.local", "A") == missing)
+        .unwrap();
     // More than a datagram: truncated over UDP, which `dig` repeats over TCP.
     let many = dns.one("many.example.com", "A");
     assert_eq!(many.lines().filter(|line| line.contains(" A 192.0.3.")).count(), 100, "{many}");
