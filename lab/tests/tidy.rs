@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
+#[path = "tidy/advisories.rs"]
+mod advisories;
 #[path = "tidy/cycles.rs"]
 mod cycles;
 #[path = "tidy/dependencies.rs"]
