@@ -206,6 +206,12 @@ pub struct ProxyOptions {
     /// (`arp_ignore` 1, `arp_announce` 2), so that the node does not answer for virtual addresses. Default: true.
     #[serde(default = "ProxyOptions::strict_arp_default", rename = "strictARP")]
     pub strict_arp: bool,
+    /// True if the Node drops packets that it would forward in the conntrack state INVALID, such as TCP segments
+    /// outside of the window. Without translation, such a packet makes the client reset its connection. Set
+    /// this to false on a Node that forwards only one direction of connections (asymmetric routing). Without
+    /// effect in userspace mode. Agents without this field reject the setting false. Default: true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drop_invalid: Option<bool>,
 }
 
 /// Naming of chains and sets: `tidegate` (names with a prefix of Tidegate) or `kube` (names of kube-proxy).
@@ -231,6 +237,7 @@ impl Default for ProxyOptions {
             drop_bit: None,
             naming: Naming::Tidegate,
             strict_arp: true,
+            drop_invalid: None,
         }
     }
 }
@@ -250,6 +257,12 @@ impl ProxyOptions {
     #[must_use]
     pub fn drop_mark(&self) -> u32 {
         1 << self.drop_bit.unwrap_or(DROP_BIT_DEFAULT).min(MARK_BIT_MAX)
+    }
+
+    /// True if forwarded packets in the conntrack state INVALID are dropped.
+    #[must_use]
+    pub fn drops_invalid(&self) -> bool {
+        self.drop_invalid.unwrap_or(true)
     }
 
     fn is_default(&self) -> bool {

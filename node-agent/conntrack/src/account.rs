@@ -108,7 +108,9 @@ mod tests {
         let Destination::Address(destination) = frontend.destination else { panic!("an address") };
         let port = target.port.unwrap();
         let protocol = Protocol::Tcp;
-        let flow = Flow { protocol, destination, port, target: target.address, target_port: port };
+        let target = target.address;
+        let is_unanswered = false;
+        let flow = Flow { protocol, destination, port, target, target_port: port, is_unanswered };
         let id = FlowId { id, client_port: 1, target_port: 80 };
         Sighting { flow, id, carried: Some(FlowTraffic { packets: bytes / 100, bytes }), is_open }
     }

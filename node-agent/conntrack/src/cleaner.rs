@@ -117,12 +117,26 @@ impl Cleaner {
         Ok(Some(count))
     }
 
-    /// Cancels all pending deletions and deadlines. Called when the flows of the active backend are not
-    /// visible in the conntrack table.
-    pub fn forget_dues(&mut self) {
+    /// Cancels all pending deletions and deadlines.
+    fn forget_dues(&mut self) {
         self.dues = Dues::default();
         self.deadlines.clear();
         self.not_before = None;
+    }
+
+    /// Deletes TCP connections without an answer that are older than a new frontend, so that the next SYN segment
+    /// of the client reaches the relay. Cancels all other deletions and deadlines, because the targets of a relay
+    /// are not visible in the conntrack table. `random` are the random bits for a retry delay.
+    ///
+    /// # Errors
+    /// Returns an error if the table cannot be read or written; the work is retried later.
+    pub fn run_for_relays(&mut self, networks: &Networks, now: Instant, random: u64) -> io::Result<()> {
+        self.dues.keep_new();
+        self.deadlines.clear();
+        if self.not_before.is_some_and(|not_before| now < not_before) {
+            return Ok(());
+        }
+        self.sweep_dues(networks, true, now, random)
     }
 
     /// Deletes flows of connectionless protocols when a backend that relays connections in userspace takes
@@ -150,11 +164,21 @@ impl Cleaner {
             return Ok(());
         }
         self.take_deadlines(now, wall);
+        self.sweep_dues(networks, false, now, random)
+    }
+
+    fn sweep_dues(
+        &mut self,
+        networks: &Networks,
+        have_relays: bool,
+        now: Instant,
+        random: u64,
+    ) -> io::Result<()> {
         if self.dues.is_empty() {
             self.not_before = None;
             return Ok(());
         }
-        match self.sweep(networks, false, now) {
+        match self.sweep(networks, have_relays, now) {
             Ok(deleted) => {
                 debug!(deleted, frontends = self.dues.len(), "conntrack table cleaned");
                 self.deleted += deleted;

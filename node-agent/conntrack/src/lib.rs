@@ -13,6 +13,10 @@
 //! Service was created after its first packet. Therefore UDP and SCTP flows to targets other than the current
 //! ones are deleted; the next packet starts a new flow.
 //!
+//! A TCP connection that began before its Service existed is tracked without translation, and each retransmission
+//! of the client would prolong that. If a frontend is added, such connections without an answer to it are deleted
+//! in every mode, and the next SYN segment is translated.
+//!
 //! A TCP connection to a removed target may still be finishing its work. Therefore the Service's removal
 //! policy applies. *Keep* does nothing. *Reset* deletes the entry at once, *drain* after a delay. The
 //! client's next packet then belongs to no tracked connection and is load-balanced anew; the new target, or a

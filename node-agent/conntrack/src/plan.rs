@@ -63,6 +63,9 @@ struct Due {
     /// Removal policy for flows to any target that is not current; `None` if only the flows in `gone` are
     /// affected.
     strays: Option<Removal>,
+    /// True if the frontend is new. TCP connections without an answer that began before are then deleted, so that
+    /// the client's next SYN segment is translated.
+    is_new: bool,
 }
 
 /// Addresses of the node, against which the destinations and targets of flows are compared.
@@ -240,6 +243,9 @@ impl ProgrammedState {
         else {
             return Judgement::Keep;
         };
+        if due.is_new && flow.is_unanswered {
+            return Judgement::Delete;
+        }
         if local.have_relays {
             let moves = flow.protocol != Protocol::Tcp && !local.has(flow.target);
             return if moves { Judgement::Delete } else { Judgement::Keep };
@@ -335,6 +341,16 @@ impl Dues {
         self.frontends.len()
     }
 
+    /// Keeps only the work for new frontends. The other work is dropped.
+    pub fn keep_new(&mut self) {
+        self.drains.clear();
+        self.frontends.retain(|_, due| due.is_new);
+        for due in self.frontends.values_mut() {
+            *due = Due { is_new: true, ..Due::default() };
+        }
+        self.ranges.retain(|frontend| self.frontends.contains_key(frontend));
+    }
+
     /// Adds a removed target, so that the next walk deletes the flows to it.
     pub fn add_gone(&mut self, frontend: Frontend, target: Target) {
         self.due(frontend).gone.insert(target);
@@ -362,7 +378,8 @@ impl Dues {
     }
 
     /// Compares the old and the new route of a frontend, and adds the resulting work: UDP and SCTP flows to
-    /// check, and TCP connections of removed targets to terminate now or at a deadline.
+    /// check, TCP connections without an answer that are older than the frontend, and TCP connections of removed
+    /// targets to terminate now or at a deadline.
     fn compare(&mut self, frontend: Frontend, old: Option<&Route>, new: Option<&Route>, depth: Depth) {
         let drains = |route: Option<&Route>, target: &Target| {
             route.is_some_and(|route| route.leaving.contains_key(target))
@@ -381,6 +398,9 @@ impl Dues {
                 }
             }
             Protocol::Tcp => {
+                if old.is_none() && new.is_some() {
+                    self.due(frontend).is_new = true;
+                }
                 let ended = old.into_iter().flat_map(|old| old.leaving.keys());
                 let ended = ended.filter(|target| !drains(new, target));
                 self.drains.extend(ended.map(|target| (frontend, *target, When::Never)));

@@ -310,6 +310,8 @@ pub struct BackendOptions {
     pub naming: Naming,
     /// True if, in ipvs mode, interfaces answer ARP only for their own addresses.
     pub strict_arp: bool,
+    /// True if forwarded packets in the conntrack state INVALID are dropped. Without effect in userspace mode.
+    pub drop_invalid: bool,
 }
 
 impl Default for BackendOptions {
@@ -327,6 +329,7 @@ impl BackendOptions {
             drop_mark: options.drop_mark(),
             naming: options.naming,
             strict_arp: options.strict_arp,
+            drop_invalid: options.drops_invalid(),
         }
     }
 }
@@ -353,6 +356,7 @@ pub fn open(mode: ProxyMode, options: &BackendOptions) -> Result<Box<dyn Datapla
         ProxyMode::Nftables => {
             let options = nftables::NftablesOptions {
                 mark_bit: options.masquerade_mark,
+                drop_invalid: options.drop_invalid,
                 ..nftables::NftablesOptions::default()
             };
             Ok(Box::new(nftables::NftablesBackend::open(options)?))

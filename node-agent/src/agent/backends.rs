@@ -382,7 +382,8 @@ fn candidates(running: &Backend, asked: &BackendOptions) -> Vec<Backend> {
 }
 
 fn shown(backend: &Backend) -> String {
-    let BackendOptions { masquerade_mark, drop_mark: _, naming, strict_arp: _ } = backend.options;
+    let BackendOptions { masquerade_mark, drop_mark: _, naming, strict_arp: _, drop_invalid: _ } =
+        backend.options;
     let naming = match naming {
         Naming::Tidegate => "",
         Naming::Kube => ", naming kube",

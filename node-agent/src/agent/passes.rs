@@ -169,8 +169,7 @@ impl Agent {
         } else if std::mem::take(&mut self.has_mode_changed) {
             self.cleaner.hand_over_to_relays(networks, now)
         } else {
-            self.cleaner.forget_dues();
-            Ok(())
+            self.cleaner.run_for_relays(networks, now, random)
         };
         self.cleaner.tell(self.backends.current().take_cut(), now);
         if let Err(error) = cleaned {

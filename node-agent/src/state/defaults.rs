@@ -46,6 +46,7 @@ impl ProxyDefaults {
                     Naming::Kube => Naming::Kube,
                 },
                 strict_arp: said.strict_arp && !is_arp_lax,
+                drop_invalid: said.drop_invalid,
             },
             workload_cidrs: node.workload_cidrs.clone(),
             bgp: node.bgp.clone(),
@@ -74,12 +75,17 @@ impl Backend {
     /// Combines a mode with its options; options without effect in the mode are reset to their default.
     #[must_use]
     pub fn of(mode: ProxyMode, options: &BackendOptions) -> Self {
-        let BackendOptions { masquerade_mark, drop_mark, naming, strict_arp } = *options;
+        let BackendOptions { masquerade_mark, drop_mark, naming, strict_arp, drop_invalid } = *options;
         let plain = BackendOptions::default();
         let options = match mode {
-            ProxyMode::Nftables | ProxyMode::Userspace => BackendOptions { masquerade_mark, ..plain },
-            ProxyMode::Iptables => BackendOptions { masquerade_mark, drop_mark, naming, ..plain },
-            ProxyMode::Ipvs => BackendOptions { masquerade_mark, drop_mark, naming, strict_arp },
+            ProxyMode::Nftables => BackendOptions { masquerade_mark, drop_invalid, ..plain },
+            ProxyMode::Userspace => BackendOptions { masquerade_mark, ..plain },
+            ProxyMode::Iptables => {
+                BackendOptions { masquerade_mark, drop_mark, naming, drop_invalid, ..plain }
+            }
+            ProxyMode::Ipvs => {
+                BackendOptions { masquerade_mark, drop_mark, naming, strict_arp, drop_invalid }
+            }
         };
         Self { mode, options }
     }
@@ -150,12 +156,17 @@ mod tests {
     #[test]
     fn options_that_a_mode_does_not_have_ask_for_no_other_backend() {
         let kube = BackendOptions { naming: Naming::Kube, strict_arp: false, ..BackendOptions::default() };
+        let lenient = BackendOptions { drop_invalid: false, ..BackendOptions::default() };
         let plain = BackendOptions::default();
         for mode in [ProxyMode::Nftables, ProxyMode::Userspace] {
             assert_eq!(Backend::of(mode, &kube), Backend::of(mode, &plain));
         }
         for mode in [ProxyMode::Iptables, ProxyMode::Ipvs] {
             assert_ne!(Backend::of(mode, &kube), Backend::of(mode, &plain));
+        }
+        for mode in ProxyMode::ALL {
+            let same = Backend::of(*mode, &lenient) == Backend::of(*mode, &plain);
+            assert_eq!(same, *mode == ProxyMode::Userspace);
         }
         let [own, kubes] = [&plain, &kube].map(|options| Backend::of(ProxyMode::Iptables, options));
         assert!(!own.shares_objects(&kubes) && own.shares_objects(&own));

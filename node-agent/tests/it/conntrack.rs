@@ -366,6 +366,7 @@ fn flow(protocol: Protocol, to: &str, number: u16, target: &str, target_port: u1
         port: port(number),
         target: address(target),
         target_port: port(target_port),
+        is_unanswered: false,
     }
 }
 
@@ -376,23 +377,23 @@ fn the_table_is_walked_once_for_a_batch_and_not_at_all_without_need() {
     let flows = MemoryFlows::default();
     let tcp = simple("10.96.0.1", &[("10.1.1.1", 80, 1)]);
     let mut node = Node::in_memory(&flows, desired(vec![("tcp", tcp)]));
-    assert_eq!(flows.walks(), 0, "TCP that may finish its work");
+    assert_eq!(flows.walks(), 1, "connections without an answer that are older than the frontend");
     for number in 0..9 {
         node.set("tcp", simple("10.96.0.1", &[(&format!("10.1.1.{number}"), 80, 1)]));
     }
-    assert_eq!(flows.walks(), 0);
+    assert_eq!(flows.walks(), 1, "TCP that may finish its work");
     for number in 0..50 {
         set(&mut node.desired, &format!("dns{number}"), dns(&A));
     }
     let names: Vec<String> = (0..50).map(|number| format!("dns{number}")).collect();
     node.pass(&only(&names.iter().map(String::as_str).collect::<Vec<_>>()), Depth::Changes);
-    assert_eq!(flows.walks(), 1);
+    assert_eq!(flows.walks(), 2);
     node.set("dns0", dns(&[A, B].concat()));
-    assert_eq!(flows.walks(), 1, "a target more makes no flow stale");
+    assert_eq!(flows.walks(), 2, "a target more makes no flow stale");
     node.set("dns0", dns(&B));
-    assert_eq!(flows.walks(), 2);
+    assert_eq!(flows.walks(), 3);
     node.wait(1000);
-    assert_eq!(flows.walks(), 2);
+    assert_eq!(flows.walks(), 3);
 }
 
 #[test]
@@ -411,6 +412,35 @@ fn a_walk_that_fails_is_tried_again_and_nothing_is_forgotten() {
     }
     assert_eq!(flows.flows(), [kept].into());
     assert_eq!(node.cleaner.next_run(), None);
+}
+
+/// A TCP connection without an answer is deleted if its frontend is new, also if a relay answers; others stay.
+#[test]
+fn connections_without_an_answer_are_deleted_when_their_frontend_is_added() {
+    let waiting =
+        |to: &str, number| Flow { is_unanswered: true, ..flow(Protocol::Tcp, to, number, to, number) };
+    for have_relays in [false, true] {
+        let flows = MemoryFlows::default();
+        let mut node =
+            Node::in_memory(&flows, desired(vec![("old", simple("10.96.0.1", &[("10.1.1.1", 80, 1)]))]));
+        let others = [
+            waiting("10.96.0.1", 80),
+            waiting("10.96.0.2", 81),
+            waiting("10.96.0.3", 80),
+            flow(Protocol::Tcp, "10.96.0.2", 80, "10.96.0.2", 80),
+        ];
+        others.into_iter().chain([waiting("10.96.0.2", 80)]).for_each(|flow| flows.add(flow));
+        set(&mut node.desired, "new", simple("10.96.0.2", &[("10.1.1.2", 80, 1)]));
+        let pass = node.backend.apply(&node.desired, &only(&["new"]));
+        let programs = node.desired.programmed(&only(&["new"]), &pass.outcomes, [].into_iter());
+        node.cleaner.follow(programs, Depth::Changes);
+        if have_relays {
+            node.cleaner.run_for_relays(&node.desired.networks, node.now, 0).unwrap();
+        } else {
+            node.wait(0);
+        }
+        assert_eq!(flows.flows(), others.into());
+    }
 }
 
 /// A conntrack entry belongs to the frontend with the most specific port, even within the port range of

@@ -30,7 +30,7 @@ use node_agent::dataplane::{
 use crate::support::{Namespace, programs::*};
 
 fn layout(naming: Naming) -> NamingLayout {
-    NamingLayout { naming, masquerade_mark: 0x4000, drop_mark: 0x8000 }
+    NamingLayout { naming, masquerade_mark: 0x4000, drop_mark: 0x8000, drop_invalid: true }
 }
 
 fn program_in(namespace: &Namespace, flavour: Flavour, desired: &DesiredState) {

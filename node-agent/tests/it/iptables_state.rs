@@ -465,7 +465,8 @@ fn marks_must_be_two_different_bits() {
     let namespace = Namespace::new("ipt-marks");
     namespace.run(|| {
         for (masquerade_mark, drop_mark) in [(0, 0x8000), (0x4000, 0x4000), (0x3, 0x8000)] {
-            let layout = NamingLayout { naming: Naming::Tidegate, masquerade_mark, drop_mark };
+            let layout =
+                NamingLayout { naming: Naming::Tidegate, masquerade_mark, drop_mark, drop_invalid: true };
             assert!(IptablesBackend::open(&IptablesOptions { layout, flavour: None }).is_err());
         }
     });

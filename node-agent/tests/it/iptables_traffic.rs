@@ -177,8 +177,12 @@ fn the_mark_bits_can_be_chosen() {
     for flavour in flavours() {
         let topology = Topology::new(&format!("ib{}", flavour.as_str()));
         topology.node.run(|| {
-            let layout =
-                NamingLayout { naming: Naming::Tidegate, masquerade_mark: 0x10, drop_mark: 0x8000_0000 };
+            let layout = NamingLayout {
+                naming: Naming::Tidegate,
+                masquerade_mark: 0x10,
+                drop_mark: 0x8000_0000,
+                drop_invalid: true,
+            };
             let options = IptablesOptions { layout, flavour: Some(flavour) };
             let mut backend = IptablesBackend::open(&options).unwrap();
             verified(&backend.apply(&web(), &Scope::Everything));

@@ -19,10 +19,11 @@ use node_agent::dataplane::{
     DesiredState,
     claims::{Claims, TouchedObjects},
     nftables::{
+        NftablesOptions,
         mirror::NftablesMirror,
         plan::{self, Change, Structural},
         render,
-        schema::{Chain, MARK_BIT_DEFAULT},
+        schema::Chain,
     },
 };
 
@@ -66,7 +67,7 @@ fn rendered(plan: &plan::Plan, mirror: &NftablesMirror) -> String {
     let picks = render::picks(&changes).into_iter();
     let picks: BTreeSet<_> =
         picks.filter(|pick| !mirror.structure.chains.contains_key(&Chain::Pick(*pick))).collect();
-    let commands = render::commands(&plan.structure, &picks, &changes, MARK_BIT_DEFAULT);
+    let commands = render::commands(&plan.structure, &picks, &changes, NftablesOptions::default());
     commands.iter().map(|command| format!("{command}\n")).collect()
 }
 

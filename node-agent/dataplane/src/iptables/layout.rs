@@ -9,7 +9,8 @@
 //! nat     PREROUTING, OUTPUT ─▶ SERVICES ─▶ RANGES, then NODEPORTS (at local addresses) ─▶ SVC, FW or XLB ─▶ SEP ─▶ DNAT
 //!         POSTROUTING ─▶ POSTROUTING (masquerades packets with MARK-MASQ)
 //! filter  INPUT, FORWARD, OUTPUT ─▶ PROXY-FIREWALL (drops packets with MARK-DROP)
-//!                                └▶ SERVICES, NODEPORTS (reject packets without DNAT); FORWARD ─▶ FORWARD (accepts)
+//!                                └▶ SERVICES, NODEPORTS (reject packets without DNAT)
+//!         FORWARD ─▶ FORWARD (drops packets in the conntrack state INVALID, accepts those of Services)
 //! ```
 //! Every name has the prefix of the naming scheme. Chains are recognized by name, no matter which process
 //! created them.
@@ -117,6 +118,8 @@ pub struct NamingLayout {
     pub masquerade_mark: u32,
     /// Packet mark that requests a drop.
     pub drop_mark: u32,
+    /// True if forwarded packets in the conntrack state INVALID are dropped.
+    pub drop_invalid: bool,
 }
 
 /// Sources whose connections to virtual addresses are masqueraded, in a form that iptables can match.
@@ -244,17 +247,7 @@ impl NamingLayout {
                     comment("firewall for dropping marked packets")
                 )],
             ),
-            (
-                IptablesTable::Filter,
-                FORWARD,
-                vec![
-                    format!("{} -m mark --mark {masquerade} -j ACCEPT", comment("forwarding rules")),
-                    format!(
-                        "{} -m conntrack --ctstate RELATED,ESTABLISHED -m conntrack --ctstate DNAT -j ACCEPT",
-                        comment("forwarding rules")
-                    ),
-                ],
-            ),
+            (IptablesTable::Filter, FORWARD, self.forward_rules(&masquerade)),
             (IptablesTable::Filter, REJECT, reject_rules(family)),
         ];
         fixed.chains =
@@ -273,6 +266,20 @@ impl NamingLayout {
         }
         fixed.jumps = self.jumps();
         fixed
+    }
+
+    /// Returns the rules of forwarded packets. A packet in the state INVALID belongs to no connection that could
+    /// be translated, such as a TCP segment outside of the window; the client would reset the connection.
+    fn forward_rules(&self, masquerade: &str) -> Vec<String> {
+        let comment = format!("-m comment --comment \"{} forwarding rules\"", self.product());
+        let invalid = self.drop_invalid.then(|| "-m conntrack --ctstate INVALID -j DROP".to_owned());
+        let accept = [
+            format!("{comment} -m mark --mark {masquerade} -j ACCEPT"),
+            format!(
+                "{comment} -m conntrack --ctstate RELATED,ESTABLISHED -m conntrack --ctstate DNAT -j ACCEPT"
+            ),
+        ];
+        invalid.into_iter().chain(accept).collect()
     }
 
     fn jumps(&self) -> BTreeMap<ChainId, Vec<String>> {
@@ -432,7 +439,7 @@ mod tests {
     use super::*;
 
     fn kube() -> NamingLayout {
-        NamingLayout { naming: Naming::Kube, masquerade_mark: 0x4000, drop_mark: 0x8000 }
+        NamingLayout { naming: Naming::Kube, masquerade_mark: 0x4000, drop_mark: 0x8000, drop_invalid: true }
     }
 
     #[test]

@@ -154,7 +154,12 @@ mod tests {
 
     #[test]
     fn what_is_written_again_is_no_difference_and_what_goes_is_as_it_was_printed() {
-        let layout = NamingLayout { naming: Naming::Tidegate, masquerade_mark: 0x4000, drop_mark: 0x8000 };
+        let layout = NamingLayout {
+            naming: Naming::Tidegate,
+            masquerade_mark: 0x4000,
+            drop_mark: 0x8000,
+            drop_invalid: true,
+        };
         let mirror = parse::saved(&layout, LISTING);
         let chain = |name: &str| ChainId { table: IptablesTable::Nat, name: format!("TG-SVC-{name}") };
         let rules = |rules: &[&str]| Some(rules.iter().map(|rule| (*rule).to_owned()).collect());
@@ -188,7 +193,12 @@ mod tests {
 
     #[test]
     fn an_empty_listing_gets_everything_and_nothing_is_lost_twice() {
-        let layout = NamingLayout { naming: Naming::Tidegate, masquerade_mark: 0x4000, drop_mark: 0x8000 };
+        let layout = NamingLayout {
+            naming: Naming::Tidegate,
+            masquerade_mark: 0x4000,
+            drop_mark: 0x8000,
+            drop_invalid: true,
+        };
         let fixed = layout.fixed(IpFamily::V4, &Networks::default());
         let mirror = parse::saved(&layout, "");
         let script = plan::plan(&mirror, &fixed, &plan::DesiredRules::default());

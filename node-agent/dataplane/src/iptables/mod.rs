@@ -92,8 +92,8 @@ impl IptablesOptions {
     /// Returns the options for the backend options of a Node; the flavor is detected later.
     #[must_use]
     pub const fn of(options: &BackendOptions) -> Self {
-        let BackendOptions { masquerade_mark, drop_mark, naming, strict_arp: _ } = *options;
-        Self { layout: NamingLayout { naming, masquerade_mark, drop_mark }, flavour: None }
+        let BackendOptions { masquerade_mark, drop_mark, naming, strict_arp: _, drop_invalid } = *options;
+        Self { layout: NamingLayout { naming, masquerade_mark, drop_mark, drop_invalid }, flavour: None }
     }
 }
 
@@ -120,7 +120,7 @@ impl IptablesBackend {
     /// Returns an error if no tools are found, a mark is not exactly one bit, or the kernel denies a socket.
     pub fn open(options: &IptablesOptions) -> Result<Self, KernelError> {
         let failed = |source| KernelError { action: "opening iptables".to_owned(), source };
-        let NamingLayout { naming: _, masquerade_mark, drop_mark } = options.layout;
+        let NamingLayout { naming: _, masquerade_mark, drop_mark, drop_invalid: _ } = options.layout;
         if !masquerade_mark.is_power_of_two() || !drop_mark.is_power_of_two() || masquerade_mark == drop_mark
         {
             let message =

@@ -282,7 +282,12 @@ mod tests {
     use super::*;
 
     fn layout() -> NamingLayout {
-        NamingLayout { naming: Naming::Tidegate, masquerade_mark: 0x4000, drop_mark: 0x8000 }
+        NamingLayout {
+            naming: Naming::Tidegate,
+            masquerade_mark: 0x4000,
+            drop_mark: 0x8000,
+            drop_invalid: true,
+        }
     }
 
     #[test]

@@ -133,7 +133,11 @@ impl IpvsBackend {
     }
 
     const fn rule_options(&self) -> rules::Options {
-        rules::Options { naming: self.options.naming, masquerade_mark: self.options.masquerade_mark }
+        rules::Options {
+            naming: self.options.naming,
+            masquerade_mark: self.options.masquerade_mark,
+            drop_invalid: self.options.drop_invalid,
+        }
     }
 
     fn run(&mut self, desired: &DesiredState, scope: &Scope, pass: &mut Pass) -> Result<(), KernelError> {

@@ -24,6 +24,8 @@ pub struct Options {
     pub naming: Naming,
     /// Packet mark that requests masquerading.
     pub masquerade_mark: u32,
+    /// True if forwarded packets in the conntrack state INVALID are dropped.
+    pub drop_invalid: bool,
 }
 
 /// Contents of one iptables table that belong to this backend, in the format of `iptables-save`.
@@ -145,10 +147,13 @@ fn filter(family: IpFamily, options: Options) -> SavedTable {
         closed("sctp"),
     ];
     let health = [format!("-p tcp -m set --match-set {} dst -j ACCEPT", set(SetKind::HealthCheck))];
-    let forward = [
+    let mut forward = vec![
         format!("-m mark --mark {mark:#x}/{mark:#x} -j ACCEPT"),
         "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT".to_owned(),
     ];
+    if options.drop_invalid {
+        forward.insert(0, "-m conntrack --ctstate INVALID -j DROP".to_owned());
+    }
     let jumps =
         [("FORWARD", "FORWARD"), ("INPUT -m conntrack --ctstate NEW", "IPVS-FILTER"), ("INPUT", "NODE-PORT")];
     table(

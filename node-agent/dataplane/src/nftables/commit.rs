@@ -111,7 +111,7 @@ impl NftablesBackend {
         let missing = |pick: &Pick| rebuild || !mirror.structure.chains.contains_key(&Chain::Pick(*pick));
         let changes = &without_known_chains(changes, |chain| !rebuild && mirror.chains.contains(chain))[..];
         let chains: BTreeSet<Pick> = render::picks(changes).into_iter().filter(missing).collect();
-        let commands = render::commands(structure, &chains, changes, self.options.mark_bit);
+        let commands = render::commands(structure, &chains, changes, self.options);
         let sent = self.send(&commands);
         let sent = sent.map_err(|source| KernelError {
             action: format!("committing {} nf_tables messages", commands.len()),

@@ -92,7 +92,7 @@ impl FrontendChain {
             Chain::Discard => Some(Self::Discard),
             Chain::BySource(place) => Some(Self::BySource(place)),
             Chain::Checked(place) => Some(Self::Checked(place)),
-            Chain::Services | Chain::Prerouting | Chain::Output | Chain::Postrouting => None,
+            Chain::Services | Chain::Prerouting | Chain::Output | Chain::Postrouting | Chain::Forward => None,
         }
     }
 }

@@ -80,13 +80,15 @@ const OBSERVE_ATTEMPTS_MAX: u32 = 8;
 pub struct NftablesOptions {
     /// Packet mark that requests masquerading; exactly one bit.
     pub mark_bit: u32,
+    /// True if forwarded packets in the conntrack state INVALID are dropped.
+    pub drop_invalid: bool,
     /// Name of the table. A starting process finds the objects of an earlier one by this name.
     pub table: &'static str,
 }
 
 impl Default for NftablesOptions {
     fn default() -> Self {
-        Self { mark_bit: schema::MARK_BIT_DEFAULT, table: schema::TABLE }
+        Self { mark_bit: schema::MARK_BIT_DEFAULT, drop_invalid: true, table: schema::TABLE }
     }
 }
 

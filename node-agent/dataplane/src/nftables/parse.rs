@@ -60,7 +60,7 @@ impl Observation {
     /// # Errors
     /// Returns an error if the message is malformed.
     pub fn chain(&mut self, message: &ReceivedMessage<'_>) -> Result<(), MalformedMessage> {
-        let (mut table, mut name, mut hook, mut is_nat, mut accepts) = ("", "", None, false, true);
+        let (mut table, mut name, mut hook, mut kind, mut accepts) = ("", "", None, None, true);
         for attribute in message.attributes() {
             let attribute = attribute?;
             match attribute.kind {
@@ -68,7 +68,7 @@ impl Observation {
                 uapi::NFTA_CHAIN_NAME => name = attribute.text()?,
                 uapi::NFTA_CHAIN_HOOK => hook = Some(parse_hook(attribute.nested())?),
                 uapi::NFTA_CHAIN_POLICY => accepts = attribute.be32()? == uapi::NF_ACCEPT,
-                uapi::NFTA_CHAIN_TYPE => is_nat = attribute.text()? == "nat",
+                uapi::NFTA_CHAIN_TYPE => kind = Some(attribute.text()?),
                 _ => {}
             }
         }
@@ -76,7 +76,7 @@ impl Observation {
             return Ok(());
         }
         match Chain::parse(name) {
-            Some(chain) if chain.hook() == hook && is_nat == hook.is_some() && accepts => {
+            Some(chain) if chain.hook() == hook && chain.chain_type() == kind && accepts => {
                 self.mirror.structure.chains.insert(chain, false);
             }
             Some(_) | None => self.mirror.structure.foreign = true,
@@ -101,7 +101,7 @@ impl Observation {
         }
         let Some(chain) = Chain::parse(name).filter(|_| table == self.options.table) else { return Ok(()) };
         let (position, all_right) = self.rules.entry(chain).or_insert((0, true));
-        let is_right = rule_is_right(chain, *position, exprs, self.options.mark_bit)?;
+        let is_right = rule_is_right(chain, *position, exprs, self.options)?;
         (*position, *all_right) = (*position + 1, *all_right && is_right);
         Ok(())
     }
@@ -165,7 +165,7 @@ impl Observation {
     pub fn finish(mut self) -> NftablesMirror {
         for (chain, is_right) in &mut self.mirror.structure.chains {
             let (count, all_right) = self.rules.get(chain).copied().unwrap_or((0, true));
-            *is_right = all_right && count == chain.rules(self.options.mark_bit).len();
+            *is_right = all_right && count == chain.rules(self.options).len();
         }
         self.mirror
     }
@@ -209,9 +209,9 @@ fn rule_is_right(
     chain: Chain,
     position: usize,
     exprs: Option<AttributeIter<'_>>,
-    mark_bit: u32,
+    options: NftablesOptions,
 ) -> Result<bool, MalformedMessage> {
-    match (chain.rules(mark_bit).get(position), exprs) {
+    match (chain.rules(options).get(position), exprs) {
         (Some(wanted), Some(exprs)) => expressions_are(wanted, exprs),
         (None, _) | (_, None) => Ok(false),
     }

@@ -16,6 +16,7 @@ use kernel::{
 };
 
 use super::{
+    NftablesOptions,
     definition::{set_definition, set_shape},
     element::{Edge, FrontendChain, Key, SetElement},
     plan::{Change, Structural},
@@ -58,7 +59,7 @@ pub fn commands(
     structure: &[Structural],
     chains: &BTreeSet<Pick>,
     changes: &[Change],
-    mark_bit: u32,
+    options: NftablesOptions,
 ) -> Vec<NftCommand> {
     let mut commands = Vec::new();
     for change in structure {
@@ -68,7 +69,7 @@ pub fn commands(
             Structural::AddSet(set) => commands.push(NftCommand::AddSet(*set)),
             Structural::AddChain(chain) => commands.push(NftCommand::AddChain(*chain)),
             Structural::FlushChain(chain) => commands.push(NftCommand::FlushChain(*chain)),
-            Structural::AddRules(chain) => commands.extend(rules(*chain, mark_bit)),
+            Structural::AddRules(chain) => commands.extend(rules(*chain, options)),
             Structural::RemoveStray(set, key) => {
                 commands.push(NftCommand::DeleteKeys(*set, vec![key.clone()]))
             }
@@ -76,7 +77,7 @@ pub fn commands(
     }
     for &pick in chains {
         commands.push(NftCommand::AddChain(Chain::Pick(pick)));
-        commands.extend(rules(Chain::Pick(pick), mark_bit));
+        commands.extend(rules(Chain::Pick(pick), options));
     }
     let mut removed: BTreeMap<SetId, Vec<SetElement>> = BTreeMap::new();
     let mut added: BTreeMap<SetId, Vec<SetElement>> = BTreeMap::new();
@@ -98,8 +99,8 @@ pub fn commands(
     commands
 }
 
-fn rules(chain: Chain, mark_bit: u32) -> impl Iterator<Item = NftCommand> {
-    chain.rules(mark_bit).into_iter().map(move |rule| NftCommand::AddRule(chain, rule))
+fn rules(chain: Chain, options: NftablesOptions) -> impl Iterator<Item = NftCommand> {
+    chain.rules(options).into_iter().map(move |rule| NftCommand::AddRule(chain, rule))
 }
 
 impl NftCommand {
@@ -174,7 +175,11 @@ fn chain_definition(table: &str, chain: Chain) -> Attributes {
     let Some(hook) = chain.hook() else { return attributes };
     let place = Attributes::default().be32(uapi::NFTA_HOOK_HOOKNUM, hook.number);
     let place = place.bytes(uapi::NFTA_HOOK_PRIORITY, &hook.priority.to_be_bytes());
-    let attributes = attributes.nested(uapi::NFTA_CHAIN_HOOK, &place).text(uapi::NFTA_CHAIN_TYPE, "nat");
+    let attributes = attributes.nested(uapi::NFTA_CHAIN_HOOK, &place);
+    let attributes = match chain.chain_type() {
+        Some(kind) => attributes.text(uapi::NFTA_CHAIN_TYPE, kind),
+        None => attributes,
+    };
     attributes.be32(uapi::NFTA_CHAIN_POLICY, uapi::NF_ACCEPT)
 }
 

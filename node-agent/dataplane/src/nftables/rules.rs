@@ -9,18 +9,21 @@
 //! ```
 
 use kernel::nftables::{
-    expr::{DynamicSet, Expr, Meta, Register, VerdictExpr},
+    expr::{CONNTRACK_INVALID, DynamicSet, Expr, Meta, Register, VerdictExpr},
     nfproto,
 };
 use model::{kinds::service::Protocol, primitives::net::IpFamily, program::Masquerade};
 
-use super::schema::{Chain, Choice, LookupType, NetworkSet, Pick, SetId, SetRole, Treatment, VerdictClass};
+use super::{
+    NftablesOptions,
+    schema::{Chain, Choice, LookupType, NetworkSet, Pick, SetId, SetRole, Treatment, VerdictClass},
+};
 
 impl Chain {
-    /// Returns the rules of the chain, each as a list of expressions. `mark_bit` is the packet mark that
-    /// requests masquerading.
+    /// Returns the rules of the chain, each as a list of expressions.
     #[must_use]
-    pub fn rules(self, mark_bit: u32) -> Vec<Vec<Expr>> {
+    pub fn rules(self, options: NftablesOptions) -> Vec<Vec<Expr>> {
+        let mark_bit = options.mark_bit;
         match self {
             Self::Prerouting | Self::Output => {
                 vec![vec![Expr::Verdict(VerdictExpr::Jump(Self::Services.to_string()))]]
@@ -32,6 +35,8 @@ impl Chain {
             Self::Refuse => refuse_rules(),
             Self::Discard => vec![drop_rule()],
             Self::Postrouting => postrouting_rules(mark_bit),
+            Self::Forward if options.drop_invalid => vec![drop_invalid_rule()],
+            Self::Forward => Vec::new(),
         }
     }
 }
@@ -158,6 +163,19 @@ const fn address_words(family: IpFamily) -> u32 {
 
 fn drop_rule() -> Vec<Expr> {
     vec![Expr::Verdict(VerdictExpr::Drop)]
+}
+
+/// Returns the rule that drops packets which connection tracking cannot assign to a connection. Without it, a
+/// TCP segment outside of the window would be forwarded without translation, and the client would reset the
+/// connection of the endpoint.
+fn drop_invalid_rule() -> Vec<Expr> {
+    let mut rule = vec![
+        Expr::LoadConntrackState(Register(1)),
+        Expr::bits(1, CONNTRACK_INVALID),
+        Expr::unequal(1, &[0; 4]),
+    ];
+    rule.extend(drop_rule());
+    rule
 }
 
 fn services_rules() -> Vec<Vec<Expr>> {

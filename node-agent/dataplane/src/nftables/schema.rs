@@ -10,6 +10,7 @@
 //!                          ├─▶ refuse
 //!                          └─▶ discard
 //! postrouting: masquerades marked packets, and hairpin connections
+//! forward: drops packets in the conntrack state INVALID
 //! ```
 //! A Service consists of map elements only. The chains that pick a slot are shared by all frontends with the
 //! same number of slots and the same options. A frontend's element contains the number of its chain, and a
@@ -89,6 +90,8 @@ pub enum Chain {
     Output,
     /// Base chain at the postrouting hook, which masquerades.
     Postrouting,
+    /// Base chain at the forward hook, which drops packets in the conntrack state INVALID.
+    Forward,
 }
 
 /// Parameters of a chain that picks one of the target slots of a frontend.
@@ -363,6 +366,7 @@ impl fmt::Display for Chain {
             Self::Prerouting => f.write_str("prerouting"),
             Self::Output => f.write_str("output"),
             Self::Postrouting => f.write_str("postrouting"),
+            Self::Forward => f.write_str("forward"),
         }
     }
 }
@@ -444,7 +448,7 @@ fn digit_behind_dash(name: &str) -> Option<usize> {
 
 impl Chain {
     /// Chains that exist without Services (fixed chains), each after the chains that it refers to.
-    pub const FIXED: [Self; 12] = [
+    pub const FIXED: [Self; 13] = [
         Self::Refuse,
         Self::Discard,
         Self::BySource(LookupType::Address),
@@ -457,6 +461,7 @@ impl Chain {
         Self::Prerouting,
         Self::Output,
         Self::Postrouting,
+        Self::Forward,
     ];
 
     /// Returns the chain with this name, or `None` if the name does not belong to the backend.
@@ -473,6 +478,23 @@ impl Chain {
             Self::Prerouting => Some(Hook { number: uapi::NF_INET_PRE_ROUTING, priority: -100 }),
             Self::Output => Some(Hook { number: uapi::NF_INET_LOCAL_OUT, priority: -100 }),
             Self::Postrouting => Some(Hook { number: uapi::NF_INET_POST_ROUTING, priority: 100 }),
+            Self::Forward => Some(Hook { number: uapi::NF_INET_FORWARD, priority: 0 }),
+            Self::Refuse
+            | Self::Discard
+            | Self::Pick(_)
+            | Self::BySource(_)
+            | Self::Checked(_)
+            | Self::Services => None,
+        }
+    }
+
+    /// Returns the type of a base chain: `nat`, which only the first packet of a connection traverses, or
+    /// `filter`, which every packet traverses. `None` if the chain has no hook.
+    #[must_use]
+    pub const fn chain_type(self) -> Option<&'static str> {
+        match self {
+            Self::Prerouting | Self::Output | Self::Postrouting => Some("nat"),
+            Self::Forward => Some("filter"),
             Self::Refuse
             | Self::Discard
             | Self::Pick(_)

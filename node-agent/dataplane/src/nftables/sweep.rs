@@ -49,7 +49,8 @@ fn picks(mirror: &NftablesMirror) -> impl Iterator<Item = Pick> {
         | Chain::Services
         | Chain::Prerouting
         | Chain::Output
-        | Chain::Postrouting => None,
+        | Chain::Postrouting
+        | Chain::Forward => None,
     })
 }
 

@@ -265,7 +265,7 @@ mod tests {
             let mut backend = NftablesBackend::open(NftablesOptions::default()).unwrap();
             assert!(backend.apply(&DesiredState::default(), &Scope::Everything).failed.is_none());
             let changes = [&there[..], &[in_other_slot]].concat();
-            let commands = render::commands(&[], &BTreeSet::new(), &changes, backend.options.mark_bit);
+            let commands = render::commands(&[], &BTreeSet::new(), &changes, backend.options);
             backend.send(&commands).unwrap().unwrap();
             // A chain that is recorded as created does not exist.
             backend.chains_made.insert(Pick::parse("cluster-7").unwrap());

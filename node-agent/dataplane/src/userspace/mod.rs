@@ -67,6 +67,12 @@ use super::{
 /// Name of the nftables table with the rules that redirect connections to the relay. A starting process
 /// finds the rules of an earlier one by this name.
 pub const TABLE: &str = "tidegate-userspace";
+
+/// Returns the options of the table with the capture rules. The kernel forwards no packets of Services in this
+/// mode, so none are dropped in the conntrack state INVALID.
+const fn capture_options(mark_bit: u32) -> NftablesOptions {
+    NftablesOptions { mark_bit, drop_invalid: false, table: TABLE }
+}
 /// Maximum number of threads that forward traffic; the number of processors if that is smaller.
 const THREADS_MAX: usize = 8;
 
@@ -126,7 +132,7 @@ impl UserspaceBackend {
         };
         Ok(Self {
             runtime: Some(runtime),
-            capture: NftablesBackend::open(NftablesOptions { mark_bit, table: TABLE })?,
+            capture: NftablesBackend::open(capture_options(mark_bit))?,
             shared: Arc::new(shared),
             lowered: DesiredState::default(),
             services: BTreeMap::new(),

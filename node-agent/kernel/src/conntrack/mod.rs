@@ -28,6 +28,9 @@ pub struct Flow {
     pub target: IpAddr,
     /// Port of the target; equal to `port` unless the kernel translates it.
     pub target_port: Port,
+    /// True for a TCP connection of which only SYN segments of the client are known, without translation of the
+    /// destination.
+    pub is_unanswered: bool,
 }
 
 /// Criteria that all flows of interest fulfill, so that the kernel can skip other flows. `None` matches any

@@ -33,6 +33,8 @@ pub const CTA_PROTO_DST_PORT: u16 = 3;
 pub const STATUS_SEEN_REPLY: u32 = 1 << 1;
 /// Status bit of connections with destination NAT (`IPS_DST_NAT`).
 pub const STATUS_DESTINATION_TRANSLATED: u32 = 1 << 5;
+/// TCP state in which the client has sent SYN segments only (`TCP_CONNTRACK_SYN_SENT`).
+pub const TCP_STATE_SYN_SENT: u8 = 1;
 /// TCP states in which at least one direction is open: `TCP_CONNTRACK_ESTABLISHED`, `…_FIN_WAIT`,
 /// `…_CLOSE_WAIT`.
 pub const TCP_STATES_OPEN: std::ops::RangeInclusive<u8> = 3..=5;

@@ -78,12 +78,11 @@ pub fn dump_translated() -> Message {
 /// Returns an error if the bytes are not a conntrack entry.
 pub fn sighting(answer: &ReceivedMessage<'_>) -> Result<Option<Sighting>, MalformedMessage> {
     let Some(Entry { flow, shown }) = Entry::parse(answer)? else { return Ok(None) };
-    let (mut status, mut id, state) = (0, 0, shown.state);
+    let (status, mut id, state) = (shown.status, 0, shown.state);
     let mut carried: Option<FlowTraffic> = None;
     for attribute in answer.attributes() {
         let attribute = attribute?;
         match attribute.kind {
-            CTA_STATUS => status = attribute.be32()?,
             CTA_ID => id = attribute.be32()?,
             kind if CTA_COUNTERS.contains(&kind) => {
                 carried.get_or_insert_default().add(&counters(attribute.nested())?);
@@ -149,6 +148,8 @@ pub struct ConntrackEntry<'a> {
     family: u8,
     /// Protocol state of TCP and SCTP; `None` for other protocols.
     state: Option<u8>,
+    /// Status bits of the entry (`IPS_…`).
+    status: u32,
     /// Attributes that identify the entry for a deletion: original tuple, id and zone.
     identity: [Option<&'a [u8]>; 3],
 }
@@ -160,7 +161,7 @@ impl<'a> ConntrackEntry<'a> {
     /// Returns an error if the bytes are not a conntrack entry.
     pub fn parse(answer: &ReceivedMessage<'a>) -> Result<Self, MalformedMessage> {
         let (mut original, mut reply, mut identity) = (Tuple::default(), Tuple::default(), [None; 3]);
-        let mut state = None;
+        let (mut state, mut status) = (None, 0);
         for attribute in answer.attributes() {
             let attribute = attribute?;
             match attribute.kind {
@@ -170,13 +171,14 @@ impl<'a> ConntrackEntry<'a> {
                 }
                 CTA_TUPLE_REPLY => reply = Tuple::parse(attribute.nested())?,
                 CTA_PROTOINFO => state = protocol_state(attribute.nested())?,
+                CTA_STATUS => status = attribute.be32()?,
                 CTA_ID => identity[1] = Some(attribute.value),
                 CTA_ZONE => identity[2] = Some(attribute.value),
                 _ => {}
             }
         }
         let family = answer.payload.first().copied().unwrap_or_default();
-        Ok(Self { original, reply, family, state, identity })
+        Ok(Self { original, reply, family, state, status, identity })
     }
 
     /// Builds the request that deletes exactly this entry.
@@ -217,7 +219,11 @@ impl<'a> Entry<'a> {
         else {
             return Ok(None);
         };
-        let flow = Flow { protocol, destination, port, target, target_port };
+        let is_unanswered = protocol == Protocol::Tcp
+            && shown.state == Some(TCP_STATE_SYN_SENT)
+            && shown.status & (STATUS_SEEN_REPLY | STATUS_DESTINATION_TRANSLATED) == 0
+            && (target, target_port) == (destination, port);
+        let flow = Flow { protocol, destination, port, target, target_port, is_unanswered };
         Ok(Some(Self { flow, shown }))
     }
 

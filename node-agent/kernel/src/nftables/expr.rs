@@ -58,6 +58,8 @@ pub enum Expr {
     /// Loads the routing type of the destination address (`fib daddr type`), which is `RTN_LOCAL` for
     /// addresses of the node.
     LoadDestinationIsLocal(Register),
+    /// Loads the state of the packet in connection tracking as a bit, such as [`CONNTRACK_INVALID`] (`ct state`).
+    LoadConntrackState(Register),
     /// Loads the status bits of the connection (`IPS_…`).
     LoadConntrackStatus(Register),
     /// Loads a random number in host byte order.
@@ -151,6 +153,10 @@ pub enum Expr {
     /// Executes a verdict: continues in another chain, or drops the packet.
     Verdict(VerdictExpr),
 }
+
+/// Bit of the conntrack state of packets that connection tracking cannot assign to a connection, such as TCP
+/// segments outside of the window (`NF_CT_STATE_INVALID_BIT`).
+pub const CONNTRACK_INVALID: u32 = 1;
 
 /// Change of a map by a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -251,6 +257,8 @@ impl Expr {
             Self::LoadDestinationIsLocal(to) => {
                 Shape::new("fib", 3, empty().be32(1, to.0).be32(2, 3).be32(3, 2))
             }
+            // NFT_CT_STATE.
+            Self::LoadConntrackState(to) => Shape::new("ct", 4, empty().be32(1, to.0).be32(2, 0)),
             // NFT_CT_STATUS.
             Self::LoadConntrackStatus(to) => Shape::new("ct", 4, empty().be32(1, to.0).be32(2, 2)),
             Self::Random { modulus, offset, to } => {
@@ -434,6 +442,7 @@ impl fmt::Display for Expr {
             Self::LoadIcmpType(to) => write!(f, "r{} = icmp type", to.0),
             Self::LoadSourceIsLocal(to) => write!(f, "r{} = fib saddr type", to.0),
             Self::LoadDestinationIsLocal(to) => write!(f, "r{} = fib daddr type", to.0),
+            Self::LoadConntrackState(to) => write!(f, "r{} = ct state", to.0),
             Self::LoadConntrackStatus(to) => write!(f, "r{} = ct status", to.0),
             Self::Random { modulus, offset, to } => {
                 write!(f, "r{} = random mod {modulus} offset {offset}", to.0)
@@ -498,6 +507,8 @@ mod tests {
             Expr::Redirect { port: Register(1) },
             Expr::RedirectHere,
             Expr::LoadIcmpType(Register(1)),
+            Expr::LoadConntrackState(Register(1)),
+            Expr::LoadConntrackStatus(Register(1)),
             Expr::bits(1, 0x4000),
             Expr::InSet { set: set(), from: Register(1) },
             Expr::InSet { set: "ping-answered4".to_owned(), from: Register(1) },

@@ -21,6 +21,7 @@ mod affinity;
 mod change;
 mod cluster;
 mod exposed;
+mod flows;
 mod kernel;
 mod policy;
 mod scenario;
@@ -45,6 +46,7 @@ fn scenarios() -> Vec<Scenario> {
         policy::SCENARIOS,
         affinity::SCENARIOS,
         change::SCENARIOS,
+        flows::SCENARIOS,
         kernel::SCENARIOS,
     ]
     .concat()

@@ -62,8 +62,10 @@ pub const UPSTREAM: &[Upstream] = &[
     test("S26", S, "session affinity, NodePort"),
     test("S27", S, "session affinity timeout, NodePort"),
     test("S28", S, "switch session affinity, NodePort"),
-    test("S29", S, "implement service-proxy-name").because("a label by which kube-proxy is told to leave a Service"),
-    test("S30", S, "implement headless").because("no address and no rules: `lab/tests/it/services.rs` (F033)"),
+    test("S29", S, "implement service-proxy-name")
+        .because("a label by which kube-proxy is told to leave a Service"),
+    test("S30", S, "implement headless")
+        .because("no address and no rules: `lab/tests/it/services.rs` (F033)"),
     test("S31", S, "be rejected when no endpoints exist"),
     test("S32", S, "be rejected for evicted pods"),
     test("S33", S, "internalTrafficPolicy=Local Pod to Pod"),
@@ -107,9 +109,7 @@ pub const UPSTREAM: &[Upstream] = &[
     test("C3", C, "preserve UDP traffic when the server cycles, internal Local").because(CONNTRACK),
     test("C4", C, "preserve UDP traffic when the server cycles, hostNetwork client").because(CONNTRACK),
     test("C5", C, "preserve UDP traffic when initial unready endpoints get ready").because(CONNTRACK),
-    test("C6", C, "not vulnerable to the invalid conntrack state bug").because(
-        "not covered: no mode drops packets that connection tracking calls invalid, which breaks asymmetric routing",
-    ),
+    test("C6", C, "not vulnerable to the invalid conntrack state bug"),
     test("C7", C, "clean up conntrack entries when a UDP target port changes").because(CONNTRACK),
     test("N1", N, "pod-Service: http"),
     test("N2", N, "pod-Service: udp"),
@@ -131,7 +131,8 @@ pub const UPSTREAM: &[Upstream] = &[
     test("N18", N, "endpoints using hostNetwork"),
     test("N19", N, "client IP affinity: http"),
     test("N20", N, "client IP affinity: udp"),
-    test("N21", N, "kube-proxy urls").because("`/healthz`, `/metrics` of the agent: `node-agent/tests/it/agent_loop.rs`"),
+    test("N21", N, "kube-proxy urls")
+        .because("`/healthz`, `/metrics` of the agent: `node-agent/tests/it/agent_loop.rs`"),
     test("N22", N, "recreate iptables rules if they are deleted"),
     test("N23", N, "Pod with SCTP HostPort").because(CLUSTER),
     test("N24", N, "internet connection over v4, v6, DNS").because(CLUSTER),
@@ -161,23 +162,21 @@ pub const UPSTREAM: &[Upstream] = &[
     test("T4", T, "pods on multiple nodes with PreferSameZone"),
     test("T5", T, "same node, or the same zone, with PreferSameNode"),
     test("T6", T, "same node, and fall back when the endpoint goes"),
-    test("T7", "topology_hints.go", "distribute endpoints evenly").because(
-        "hints are a proportion that a controller computes; here nearness is decided on the node",
-    ),
+    test("T7", "topology_hints.go", "distribute endpoints evenly")
+        .because("hints are a proportion that a controller computes; here nearness is decided on the node"),
     test("K1", "service_cidrs.go", "create and serve on different ranges"),
     test("K2", "service_cidrs.go", "ServiceCIDR and IPAddress API").because(API),
     test("P1", "pod_lifecycle.go", "connect to a terminating pod"),
     test("P2", "pod_lifecycle.go", "connect from a terminating pod"),
     test("P3", "pod_lifecycle.go", "zero downtime of a blue-green deployment"),
-    test("X1", "kube_proxy.go", "set TCP CLOSE_WAIT timeout").because("a sysctl of the host, left to the host"),
-    test("X2", "kube_proxy.go", "metric for packets to localhost nodePorts").because(
-        "node ports do not answer at loopback addresses in any mode",
-    ),
+    test("X1", "kube_proxy.go", "set TCP CLOSE_WAIT timeout")
+        .because("a sysctl of the host, left to the host"),
+    test("X2", "kube_proxy.go", "metric for packets to localhost nodePorts")
+        .because("node ports do not answer at loopback addresses in any mode"),
     test("X3", "no_snat.go", "pod traffic between pods without SNAT"),
     test("X4", "hostport.go", "no conflict between same hostPort").because(CLUSTER),
-    test("X5", "service_latency.go", "endpoint latency is not very high").because(
-        "a time; measured and printed, never asserted: `lab/tests/it/scale.rs`",
-    ),
+    test("X5", "service_latency.go", "endpoint latency is not very high")
+        .because("a time; measured and printed, never asserted: `lab/tests/it/scale.rs`"),
     test("X6", "networking_perf.go", "run iperf2").because("a benchmark"),
     test("X7", "dns*.go, endpoints*.go, endpointslice*.go", "the DNS and endpoint tests").because(DNS),
 ];

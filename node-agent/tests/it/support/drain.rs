@@ -69,7 +69,7 @@ impl Node {
             let now = Timestamp::from_unix_seconds((LATER + EARLIER) / 2);
             self.cleaner.run(&self.desired.networks, Instant::now(), now, 0).unwrap();
         } else {
-            self.cleaner.forget_dues();
+            self.cleaner.run_for_relays(&self.desired.networks, Instant::now(), 0).unwrap();
         }
         self.cleaner.tell(self.backend.take_cut(), Instant::now());
     }

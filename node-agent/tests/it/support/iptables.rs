@@ -26,7 +26,7 @@ pub fn run_in_guest(tests: &[&str]) {
 }
 
 pub fn layout(naming: Naming) -> NamingLayout {
-    NamingLayout { naming, masquerade_mark: 0x4000, drop_mark: 0x8000 }
+    NamingLayout { naming, masquerade_mark: 0x4000, drop_mark: 0x8000, drop_invalid: true }
 }
 
 pub fn backend(flavour: Flavour) -> IptablesBackend {

@@ -20,6 +20,7 @@ pub mod judge;
 pub mod lane;
 pub mod node;
 pub mod say;
+pub mod segments;
 pub mod servers;
 
 pub use ask::{Ask, Heard};

@@ -37,8 +37,7 @@ use super::{
 };
 use crate::{
     Dataplane, DesiredState, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,
-    nftables::{NftablesBackend, NftablesOptions},
-    userspace::TABLE,
+    nftables::NftablesBackend, userspace::capture_options,
 };
 
 const ASKING: &str = "asking the relay process";
@@ -75,7 +74,7 @@ impl RelayClient {
     /// # Errors
     /// Returns an error if the kernel denies access.
     pub fn open(relays: Relays, mark: u32) -> Result<Self, KernelError> {
-        let capture = NftablesBackend::open(NftablesOptions { mark_bit: mark, table: TABLE })?;
+        let capture = NftablesBackend::open(capture_options(mark))?;
         Ok(Self {
             place: RelayDirectory::of(&relays.state_dir),
             relays,
