@@ -308,6 +308,7 @@ fn clean_all(dir: &Path, proxy: &ProxyDefaults) -> anyhow::Result<Vec<String>> {
     if objects > 0 {
         lines.push(format!("removed {objects} objects from the kernel (userspace)"));
     }
+    lines.extend(end_other_relays(dir)?);
     for mode in ProxyMode::ALL.iter().copied() {
         let configured =
             if mode == configured.mode { &configured.options } else { &BackendOptions::default() };
@@ -337,6 +338,41 @@ fn clean_all(dir: &Path, proxy: &ProxyDefaults) -> anyhow::Result<Vec<String>> {
     }
     if lines.is_empty() {
         lines.push("nothing of Tidegate was in the kernel".to_owned());
+    }
+    Ok(lines)
+}
+
+/// Ends the relay processes of other state directories in this network namespace, except those of a running agent.
+/// Returns a line for each directory.
+fn end_other_relays(dir: &Path) -> anyhow::Result<Vec<String>> {
+    let own = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    let relays = process::relays_of_namespace().context("the relay processes cannot be listed")?;
+    let mut lines = Vec::new();
+    for (other, pids) in relays {
+        let is_ours = other == own;
+        let lock = if is_ours { None } else { StateDirLock::acquire(&other).ok() };
+        let shown = other.display();
+        let count = pids.len();
+        if !is_ours && lock.is_none() && other.exists() {
+            lines.push(format!("left {count} relay processes of --state-dir {shown}, whose agent runs"));
+            continue;
+        }
+        let EndedRelays { processes, objects } = process::end_all(&other)?;
+        if processes > 0 {
+            lines.push(format!(
+                "ended {processes} relay processes of --state-dir {shown}, and their connections"
+            ));
+        }
+        if objects > 0 {
+            lines.push(format!("removed {objects} objects from the kernel (userspace)"));
+        }
+        let left: Vec<String> = process::remaining(&pids).iter().map(ToString::to_string).collect();
+        if !left.is_empty() {
+            lines.push(format!(
+                "left the relay processes {} of --state-dir {shown}, which have no socket there: end them with `kill`",
+                left.join(", ")
+            ));
+        }
     }
     Ok(lines)
 }

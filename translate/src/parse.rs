@@ -6,6 +6,10 @@ use serde_json::Value;
 /// Maximum number of objects (documents and list entries) in a manifest; above the server's limit per
 /// request.
 const OBJECTS_MAX: usize = 20_000;
+/// Maximum number of YAML nodes in a manifest, as at the server.
+const NODES_MAX: usize = 2_000_000;
+/// Maximum total size in bytes of the YAML scalars in a manifest; above the server's limit per request.
+const SCALAR_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Language of a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +48,16 @@ pub fn objects(language: Language, bytes: &[u8]) -> Result<Vec<Value>, String> {
         Language::Json => vec![serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?],
         Language::Yaml => {
             let text = std::str::from_utf8(bytes).map_err(|error| format!("not UTF-8: {error}"))?;
-            serde_saphyr::from_multiple(text).map_err(|error| format!("not YAML: {error}"))?
+            let options = serde_saphyr::options! {
+                budget: serde_saphyr::budget! {
+                    max_documents: OBJECTS_MAX,
+                    max_nodes: NODES_MAX,
+                    max_events: 2 * NODES_MAX,
+                    max_total_scalar_bytes: SCALAR_BYTES_MAX,
+                },
+            };
+            serde_saphyr::from_multiple_with_options(text, options)
+                .map_err(|error| format!("not YAML: {error}"))?
         }
     };
     let mut objects = Vec::new();
@@ -89,6 +102,14 @@ mod tests {
         let kinds: Vec<&str> = found.iter().filter_map(|object| object["kind"].as_str()).collect();
         assert_eq!(kinds, ["A", "B", "C", "D"]);
         assert_eq!(objects(Language::Json, b"[{\"kind\": \"A\"}]").unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_manifest_may_have_as_many_documents_as_the_server_accepts() {
+        let yaml = "kind: Service\nmetadata: {name: a}\n---\n".repeat(5000);
+        assert_eq!(objects(Language::Yaml, yaml.as_bytes()).unwrap().len(), 5000);
+        let yaml = "kind: Service\n---\n".repeat(OBJECTS_MAX + 2);
+        assert!(objects(Language::Yaml, yaml.as_bytes()).is_err());
     }
 
     #[test]

@@ -44,8 +44,8 @@ pub(crate) enum Code {
     Conflict,
     /// `prune` would delete more objects than its limit allows.
     PruneLimit,
-    /// The write would remove more virtual addresses or endpoints at once than a guard allows, and is not
-    /// confirmed.
+    /// The write would remove more virtual addresses or endpoints at once than a guard allows, or a Node whose
+    /// agent reports, and is not confirmed.
     GuardHeld,
     /// The objects of a namespace would use more of a resource than its quota allows.
     QuotaExceeded,
@@ -141,7 +141,7 @@ impl Code {
             Self::AlreadyExists => "The object already exists",
             Self::Conflict => "The object has changed",
             Self::PruneLimit => "The prune would remove too much",
-            Self::GuardHeld => "The write would remove too much at once",
+            Self::GuardHeld => "The removal needs a confirmation",
             Self::QuotaExceeded => "A quota is exceeded",
             Self::HistoryDropped => "The history does not reach back that far",
             Self::ResumeExpired => "The resume token has expired",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use model::{
-    admission::admit::{Entropy, Operation, Outcome, Request},
+    admission::admit::{Entropy, NAMED_MAX, Operation, Outcome, Request},
     cluster::change::Action,
     kinds::{
         metadata::Labels,
@@ -82,6 +82,7 @@ pub(crate) async fn write_besides(
         Some(node) => Request { registration: Some(permitted_labels(app, node).await?), ..request },
         None => request,
     };
+    check_live_nodes(app, &request)?;
     let entropy = app.source.draw();
     if !manner.is_dry_run {
         revoke_deleted(app, access, &request, &entropy).await?;
@@ -114,6 +115,34 @@ async fn permitted_labels(app: &ServerState, node: &Name) -> Result<Labels, Prob
         return Err(enrol::revoked());
     }
     Ok(record.labels)
+}
+
+/// Rejects the deletion of a Node whose agent reports, unless the caller has confirmed it: the agent would register
+/// the Node again at once, after its addresses had moved to other nodes.
+fn check_live_nodes(app: &ServerState, request: &Request) -> Result<(), Problem> {
+    let is_deletion =
+        |operation: &Operation| matches!(operation, Operation::Delete { key, .. } if key.kind == Kind::Node);
+    if request.confirmed || !request.operations.iter().any(is_deletion) {
+        return Ok(());
+    }
+    let view = app.view();
+    let table = view.table();
+    let is_live = |node: &Name| table.view(node).is_some_and(|view| view.is_connected);
+    let live_node = |operation: &Operation| {
+        let Operation::Delete { key, .. } = operation else { return None };
+        (key.kind == Kind::Node && is_live(&key.name)).then(|| key.to_string())
+    };
+    let live: Vec<String> = request.operations.iter().filter_map(live_node).collect();
+    let Some(first) = live.first() else { return Ok(()) };
+    let detail = match live.len() {
+        1 => format!("the agent of {first} reports, and would register the Node again at once"),
+        more => format!(
+            "the agents of {more} Nodes report, for example that of {first}, and would register the Nodes again at once"
+        ),
+    };
+    Err(Problem::new(Code::GuardHeld, detail)
+        .hint("drain the node, stop its agent and wait until it is no longer connected; or repeat the request with `?confirm=true`")
+        .would_remove(live.iter().take(NAMED_MAX).cloned().collect()))
 }
 
 /// Revokes the certificates of the Nodes that a write is about to delete. The revocation comes first, because the

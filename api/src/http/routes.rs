@@ -8,6 +8,7 @@ mod backup;
 mod bgp;
 pub(crate) mod confirm;
 mod convergence;
+mod delete;
 mod docs;
 mod doctor;
 mod drains;
@@ -59,6 +60,7 @@ pub(crate) fn router() -> Routes {
     let router = Kind::ALL.into_iter().fold(router, resource::add);
     let parts = [
         apply::add,
+        delete::add,
         plans::add,
         history::add,
         rollback::add,

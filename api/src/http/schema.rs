@@ -227,6 +227,27 @@ pub(crate) enum ApplyBody {
     List(ObjectList),
 }
 
+/// References to the objects of a request to delete many.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(crate) enum DeleteBody {
+    /// Array of references to objects of any kinds.
+    Many(Vec<ObjectName>),
+    /// List of references to objects of any kinds.
+    List(ReferenceList),
+}
+
+/// List of references to objects.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ReferenceList {
+    /// Kind of the list, always `List`.
+    #[schema(pattern = "^List$")]
+    kind: String,
+    /// References to objects of any kinds.
+    items: Vec<ObjectName>,
+}
+
 /// JSON merge patch (RFC 7396): fields to change; `null` removes a field.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct MergePatch {

@@ -305,14 +305,14 @@ fn f168_frozen_agent_no_request_fails_and_a_killed_backend_leaves_in_ipvs_mode()
 /// F168: the same while the agent is killed.
 #[test]
 fn f168_killed_agent_no_request_fails_and_a_killed_backend_leaves() {
-    silence_and_kill_backends(&["nftables"], true);
+    silence_and_kill_backends(&modes::NATIVE, true);
 }
 
 /// F168: when a node is cut off from the network, all of its endpoints leave service, also those that no node can
 /// check, except the last ones of a Service.
 #[test]
 fn f168_a_node_that_is_cut_off_loses_all_endpoints_except_the_last_ones() {
-    let stage = Stage::new(&["nftables"]);
+    let stage = Stage::new(&modes::NATIVE);
     stage.cluster.topology.plug(SILENT, false).unwrap();
     stage.wait_lost(true);
     for service in ["both", "checked", "udp"] {
@@ -325,4 +325,37 @@ fn f168_a_node_that_is_cut_off_loses_all_endpoints_except_the_last_ones() {
     for service in ["both", "checked", "udp"] {
         stage.wait_ready(service, &format!("{service}-2"), true);
     }
+}
+
+/// F168: while the agent of a node is so slow that it runs for a small part of the time only, the Node is not lost, no
+/// request fails, and its endpoints stay in service.
+#[test]
+fn f168_slow_agent_no_request_fails_and_all_endpoints_stay() {
+    /// Number of pauses. Together they are longer than the time after which a silent Node is lost.
+    const PAUSES: usize = 8;
+    const PAUSE_TIME: Duration = Duration::from_secs(3);
+    const RUN_TIME: Duration = Duration::from_millis(300);
+    let mut stage = Stage::new(&modes::NATIVE);
+    let clients = stage.clients(&["node1", "node2", "node3"], &SERVICES);
+    wait_requests(&clients, 0);
+    for _ in 0..PAUSES {
+        let agent = stage.cluster.agents.get_mut(SILENT).unwrap();
+        agent.pause().unwrap();
+        thread::sleep(PAUSE_TIME);
+        agent.go_on().unwrap();
+        thread::sleep(RUN_TIME);
+        let node = stage.cluster.object(&format!("nodes/{SILENT}")).unwrap();
+        assert!(node["spec"]["lostSince"].is_null(), "{}", node["spec"]);
+    }
+    stage.turn(1);
+    wait_requests(&clients, 1);
+    for client in &clients {
+        client.backends_in(0);
+        let backends = client.backends_in(1);
+        assert!(backends.iter().any(|name| name.ends_with("-2")), "{}: {backends:?}", client.label);
+    }
+    for service in ["both", "checked", "udp"] {
+        stage.wait_ready(service, &format!("{service}-2"), true);
+    }
+    stage.cluster.wait_converged().unwrap();
 }

@@ -26,12 +26,13 @@ use node_agent::dataplane::{
         process::{RelayClient, end_all, wire},
     },
 };
+use node_agent::journal::lock::StateDirLock;
 use proptest::prelude::*;
 
 use crate::support::{
     Namespace,
     net::Topology,
-    process::{AgentProcess, Home, PortEcho, ask_port, runs, signal},
+    process::{AGENT, AgentProcess, Home, PortEcho, ask_port, runs, signal},
     programs::{
         at, by_source, desired, forward, key, nets, only, port, program, routed, set, simple, verified,
     },
@@ -445,4 +446,27 @@ proptest! {
             let _any = wire::decode::<wire::Request>(&payload);
         }
     }
+}
+
+/// A cleanup with another state directory ends the relay processes of this network namespace, except those of a
+/// running agent.
+#[test]
+fn a_cleanup_ends_the_relays_of_other_state_directories() {
+    let topology = Topology::new("usp-cleanup");
+    let (home, other) = (Home::new("usp-cleanup"), Home::new("usp-cleanup-other"));
+    let client = running(&topology.node, &home, mark(), &services());
+    let relay = home.process();
+    drop(client);
+    let settings = ["cleanup", "--api", "http://127.0.0.1:1", "--node", "n1", "--state-dir"];
+    let cleanup = [&settings[..], &[other.path().to_str().unwrap()]].concat();
+    let lock = StateDirLock::acquire(home.path()).unwrap();
+    let left = topology.node.command(AGENT, &cleanup).output().unwrap();
+    let said = String::from_utf8(left.stdout).unwrap();
+    assert!(left.status.success() && said.contains("whose agent runs"), "{said}");
+    assert!(runs(relay));
+    drop(lock);
+    let done = topology.node.command(AGENT, &cleanup).output().unwrap();
+    let said = String::from_utf8(done.stdout).unwrap();
+    assert!(done.status.success() && said.contains("ended 1 relay processes of --state-dir"), "{said}");
+    eventually("the relay to end", || !runs(relay));
 }

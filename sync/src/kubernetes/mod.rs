@@ -18,7 +18,12 @@ pub mod state;
 mod watch;
 pub mod write_back;
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Translation of Kubernetes and MetalLB objects.
 pub use ::translate::kubernetes as translate;
@@ -197,6 +202,58 @@ fn words(error: &kube::Error) -> String {
     innermost.to_string()
 }
 
+/// Returns the reason of a failed request with its remedy, if the remedy is known.
+fn described(reason: &str) -> String {
+    match remedy(reason) {
+        Some(remedy) => format!("{reason}: {remedy}"),
+        None => reason.to_owned(),
+    }
+}
+
+/// Returns the remedy of a certificate error that users can correct.
+fn remedy(reason: &str) -> Option<&'static str> {
+    let remedies = [
+        (
+            "CaUsedAsEndEntity",
+            "the API server serves its CA certificate itself; create a serving certificate signed by this CA, and \
+             keep the CA in `certificate-authority-data`",
+        ),
+        (
+            "UnknownIssuer",
+            "`certificate-authority-data` of the kubeconfig file is not the CA of the API server's certificate",
+        ),
+        (
+            "NotValidForName",
+            "the certificate of the API server lacks the name or address in `server` of the kubeconfig file; set \
+             `tls-server-name`, or add it to the certificate",
+        ),
+        ("Expired", "renew the certificate of the API server, and check the clock of this machine"),
+    ];
+    remedies.into_iter().find(|(word, _)| reason.contains(word)).map(|(_, remedy)| remedy)
+}
+
+/// Log of failed listings. All kinds fail for the same reason if the API server cannot be reached, so that each
+/// reason is logged once per [`FailureLog::PAUSE`].
+#[derive(Debug, Default)]
+struct FailureLog {
+    last: Option<(String, Instant)>,
+}
+
+impl FailureLog {
+    /// Minimum time between two log lines with the same reason.
+    const PAUSE: Duration = Duration::from_secs(60);
+
+    fn record(&mut self, change: &state::Change) {
+        let state::Change::Failed(reason) = change else { return };
+        let is_repeated =
+            self.last.as_ref().is_some_and(|(last, at)| last == reason && at.elapsed() < Self::PAUSE);
+        if !is_repeated {
+            tracing::warn!("the API server cannot be read: {}; retrying", described(reason));
+            self.last = Some((reason.clone(), Instant::now()));
+        }
+    }
+}
+
 /// Returns an identity that is unique to this process.
 fn identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -250,10 +307,13 @@ struct Ends {
 /// kinds, such as pools.
 async fn keep(mut state: ClusterState, mut changes: mpsc::Receiver<(Resource, state::Change)>, ends: Ends) {
     let mut said = Vec::new();
+    let mut failures = FailureLog::default();
     complain(&state, &mut said, &ends.progress);
     while let Some((resource, change)) = changes.recv().await {
+        failures.record(&change);
         state.apply(resource, change);
         while let Ok((resource, change)) = changes.try_recv() {
+            failures.record(&change);
             state.apply(resource, change);
         }
         complain(&state, &mut said, &ends.progress);
@@ -295,7 +355,9 @@ fn complain(state: &ClusterState, said: &mut Vec<String>, progress: &Progress) {
         | Resource::BgpPeer
         | Resource::BfdProfile
         | Resource::Community => {
-            format!("{kind:?} has not been listed completely; nothing is written until then")
+            let reason = state.failure(kind).map(described).map(|reason| format!(" ({reason})"));
+            let reason = reason.unwrap_or_default();
+            format!("{kind:?} has not been listed completely{reason}; nothing is written until then")
         }
     });
     let doubted = state.doubted().into_iter().map(|(kind, count)| {

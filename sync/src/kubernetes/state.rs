@@ -45,6 +45,8 @@ pub enum Change {
     Gone(Id),
     /// Complete listing of a kind; contains all its objects.
     Listed(Vec<Value>),
+    /// The kind cannot be listed; contains the reason.
+    Failed(String),
     /// Passwords from the Secrets that BGPPeers refer to, sent after each poll of all these Secrets. A Secret
     /// that has not been read yet is missing.
     Passwords(Passwords),
@@ -93,6 +95,8 @@ pub struct ClusterState {
     /// Kinds that have been listed completely at least once.
     read: BTreeSet<Resource>,
     needed: BTreeSet<Resource>,
+    /// Reason of the last failed listing of each kind that has not been listed since then.
+    failures: BTreeMap<Resource, String>,
     /// Objects missing in a doubtful listing (one without any known object); kept until they are seen again
     /// or deleted by an event.
     doubted: BTreeMap<Resource, BTreeSet<Id>>,
@@ -112,6 +116,7 @@ impl ClusterState {
             made: BTreeMap::new(),
             read: BTreeSet::new(),
             needed: needed.into_iter().collect(),
+            failures: BTreeMap::new(),
             doubted: BTreeMap::new(),
             objects_wanted: OrdMap::new(),
             published: WriteBackInput::default(),
@@ -153,6 +158,12 @@ impl ClusterState {
         self.read.contains(&Resource::BgpPeer).then(|| passwords::named(peers))
     }
 
+    /// Returns the reason of the last failed listing of a kind; `None` if the kind has been listed since then.
+    #[must_use]
+    pub fn failure(&self, resource: Resource) -> Option<&str> {
+        self.failures.get(&resource).map(String::as_str)
+    }
+
     /// Returns the kinds whose last listing was doubtful, because it contained none of the known objects, and
     /// for each kind the number of objects that are kept.
     #[must_use]
@@ -178,7 +189,14 @@ impl ClusterState {
                 self.trust(resource, &id);
                 self.remove(resource, &id, &mut touched);
             }
-            Change::Listed(objects) => self.list(resource, objects, &mut touched),
+            Change::Listed(objects) => {
+                self.failures.remove(&resource);
+                self.list(resource, objects, &mut touched);
+            }
+            Change::Failed(reason) => {
+                self.failures.insert(resource, reason);
+                return;
+            }
             Change::Passwords(passwords) => {
                 if self.around.passwords.as_ref() != Some(&passwords) {
                     self.around.passwords = Some(passwords);

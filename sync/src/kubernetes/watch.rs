@@ -73,6 +73,7 @@ async fn follow_at(
                 value(place, &object).map(|object| Change::Gone(Id::of(&object)))
             }
             Err(error) if resource.is_metallb() && is_absent(&error) => return,
+            Err(watcher::Error::InitialListFailed(error)) => Some(Change::Failed(words(&error))),
             Err(error) => {
                 tracing::warn!(
                     kind = place.kind,

@@ -8,12 +8,16 @@
     reason = "a test fails by panicking, also in its helpers"
 )]
 
-use std::time::Duration;
+use std::{net::TcpListener, sync::Arc, thread, time::Duration};
 
 use clap::Parser;
 use model::kinds::resource::ObjectKey;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+use rustls::{ServerConfig, ServerConnection, crypto::ring};
+use rustls_pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
 use sync::{
+    engine::progress::Progress,
     kubernetes::{self, AdapterChannels, KubernetesArguments, resource::Resource},
     wanted::{DesiredObjects, ObservedObjects},
 };
@@ -38,6 +42,7 @@ struct Cli {
 struct Adapter {
     wanted: watch::Receiver<DesiredObjects>,
     observed: watch::Sender<ObservedObjects>,
+    progress: Arc<Progress>,
     task: JoinHandle<anyhow::Result<()>>,
     stop: CancellationToken,
     _file: tempfile::NamedTempFile,
@@ -45,22 +50,27 @@ struct Adapter {
 
 impl Adapter {
     fn start(server: &ApiServer, flags: &[&str]) -> Self {
+        Self::start_with(&server.kubeconfig(), flags)
+    }
+
+    fn start_with(kubeconfig: &str, flags: &[&str]) -> Self {
         let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), server.kubeconfig()).unwrap();
+        std::fs::write(file.path(), kubeconfig).unwrap();
         let own = ["x", "--kubeconfig", file.path().to_str().unwrap()];
         let arguments = Cli::parse_from(own.iter().chain(flags)).arguments;
         let (wanted_sender, wanted) = watch::channel(DesiredObjects::default());
         let (observed, observed_receiver) = watch::channel(ObservedObjects::default());
         let stop = CancellationToken::new();
+        let progress = Arc::<Progress>::default();
         let ports = AdapterChannels {
             wanted: wanted_sender,
             observed: observed_receiver,
             nodes: watch::channel(Default::default()).0,
-            progress: Default::default(),
+            progress: Arc::clone(&progress),
             stop: stop.clone(),
         };
         let task = tokio::spawn(kubernetes::follow(arguments, ports));
-        Self { wanted, observed, task, stop, _file: file }
+        Self { wanted, observed, progress, task, stop, _file: file }
     }
 
     /// Waits until the adapter desires exactly the objects with these keys.
@@ -427,4 +437,63 @@ async fn the_role_of_the_manifests_allows_exactly_what_is_asked_for() {
         outcome.is_ok() && missing.is_empty(),
         "asked for and not allowed: {missing:?}; allowed and never asked for: {idle:?}"
     );
+}
+
+/// Starts a TLS server whose serving certificate is its own CA certificate. Returns the address and the certificate
+/// as PEM.
+fn server_with_ca_certificate() -> (String, String) {
+    let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], PrivateKeyDer::Pkcs8(key.serialize_der().into()))
+        .unwrap();
+    let config = Arc::new(config);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut session = ServerConnection::new(Arc::clone(&config)).unwrap();
+            // The client sends an alert instead of a request.
+            let _rejected = session.complete_io(&mut stream.unwrap());
+        }
+    });
+    (address, certificate.pem())
+}
+
+/// An API server whose serving certificate is a CA certificate is rejected by TLS clients. The readiness report has
+/// the reason and the remedy.
+#[tokio::test]
+async fn a_serving_certificate_that_is_a_ca_is_reported_with_the_remedy() {
+    let (address, pem) = server_with_ca_certificate();
+    let directory = tempfile::tempdir().unwrap();
+    let ca = directory.path().join("ca.pem");
+    std::fs::write(&ca, pem).unwrap();
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "test",
+        "clusters": [{ "name": "test", "cluster": {
+            "server": format!("https://{address}"), "certificate-authority": ca.to_str().unwrap(),
+        } }],
+        "users": [{ "name": "test", "user": {} }],
+        "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "test" } }],
+    });
+    let adapter = Adapter::start_with(&config.to_string(), &[]);
+    let is_reported = |lines: &[String]| {
+        lines.iter().any(|line| {
+            line.starts_with("Service has not been listed completely")
+                && line.contains("CaUsedAsEndEntity")
+                && line.contains("create a serving certificate signed by this CA")
+        })
+    };
+    let reported = async {
+        while !is_reported(&adapter.progress.trouble()) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let result = tokio::time::timeout(PATIENCE, reported).await;
+    assert!(result.is_ok(), "{:?}", adapter.progress.trouble());
 }

@@ -19,6 +19,7 @@
 //! peer.
 
 mod client;
+mod find;
 mod frames;
 mod link;
 mod place;
@@ -40,6 +41,7 @@ use nix::{
 
 pub use self::{
     client::RelayClient,
+    find::{relays_of_namespace, remaining},
     serve::{RelayOrders, run},
     start::READY,
 };

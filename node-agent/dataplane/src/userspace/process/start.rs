@@ -16,6 +16,8 @@ use tracing::{debug, warn};
 
 use super::Relays;
 
+/// Name of a relay process in its command line.
+pub(super) const PROGRAM_NAME: &str = "tidegate-agent";
 /// Line that a relay process prints on standard output once agents can connect.
 pub const READY: &str = "relay ready";
 /// Timeout for a started relay process to print [`READY`].
@@ -35,7 +37,7 @@ pub(super) fn start(relays: &Relays, mark: u32, is_successor: bool) -> io::Resul
     heard.set_read_timeout(Some(START_TIME_MAX))?;
     let mut command = Command::new(program);
     command
-        .arg0("tidegate-agent")
+        .arg0(PROGRAM_NAME)
         .args(["relay", "--mark", &mark.to_string()])
         .arg("--state-dir")
         .arg(&state_dir)
