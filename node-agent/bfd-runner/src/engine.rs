@@ -113,12 +113,7 @@ impl Engine {
     }
 
     fn add(&mut self, key: PeerKey, config: SessionConfig, now: Instant) {
-        let discriminator = loop {
-            let candidate = NonZeroU32::new((entropy() >> 32) as u32);
-            if let Some(free) = candidate.filter(|number| !self.by_discriminator.contains_key(number)) {
-                break free;
-            }
-        };
+        let discriminator = free_discriminator(&self.by_discriminator);
         let mut session = Session::new(config.of_session(), discriminator, entropy(), now);
         if let Some(diagnostic) = self.held {
             // There is no socket yet; the state is sent with the first packet.
@@ -302,6 +297,12 @@ impl Engine {
                 }
             }
         }
+        if peer.session.needs_discriminator() {
+            self.by_discriminator.remove(&peer.session.discriminator());
+            let discriminator = free_discriminator(&self.by_discriminator);
+            peer.session.renumber(discriminator);
+            self.by_discriminator.insert(discriminator, key);
+        }
         if before.0 != peer.session.state() {
             peer.since = now;
         }
@@ -328,6 +329,16 @@ impl Engine {
 
     fn ring(&self) {
         self.news.send_modify(|count| *count = count.wrapping_add(1));
+    }
+}
+
+/// Returns a random discriminator that no session uses.
+fn free_discriminator(used: &BTreeMap<NonZeroU32, PeerKey>) -> NonZeroU32 {
+    loop {
+        let candidate = NonZeroU32::new((entropy() >> 32) as u32);
+        if let Some(free) = candidate.filter(|number| !used.contains_key(number)) {
+            return free;
+        }
     }
 }
 

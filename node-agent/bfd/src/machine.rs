@@ -46,6 +46,8 @@ const REMOTE_MIN_RX_INITIAL: u32 = 1;
 pub struct Session {
     config: Config,
     discriminator: NonZeroU32,
+    /// True if the sequence number of the peer was forgotten since the discriminator was set.
+    has_old_discriminator: bool,
     state: State,
     diagnostic: Diagnostic,
     remote: Remote,
@@ -76,6 +78,7 @@ impl Session {
             negotiation: Negotiation::new(wanted(&config, State::Down)),
             authenticator,
             discriminator,
+            has_old_discriminator: false,
             state: State::Down,
             diagnostic: Diagnostic::None,
             remote: Remote {
@@ -113,6 +116,22 @@ impl Session {
     #[must_use]
     pub const fn discriminator(&self) -> NonZeroU32 {
         self.discriminator
+    }
+
+    /// Returns true if the driver should set another discriminator by [`Self::renumber`]. Recorded packets of the
+    /// peer contain the present one, and after twice the detection time without packets their sequence numbers are
+    /// no longer refused (RFC 5880 §6.8.1).
+    #[must_use]
+    pub const fn needs_discriminator(&self) -> bool {
+        self.has_old_discriminator
+    }
+
+    /// Sets another discriminator, which must be random and unique on this system. Packets with the previous one
+    /// no longer belong to this session, so that recorded packets cannot bring the session up. The peer receives
+    /// the new one with the next packet.
+    pub const fn renumber(&mut self, discriminator: NonZeroU32) {
+        self.discriminator = discriminator;
+        self.has_old_discriminator = false;
     }
 
     /// Returns the fields of the last valid packet from the peer.
@@ -258,6 +277,7 @@ impl Session {
             && let Some(authenticator) = &mut self.authenticator
         {
             authenticator.forget_sequence();
+            self.has_old_discriminator = true;
         }
         if due(self.transmits_at()) {
             self.transmit(now, outputs);

@@ -8,7 +8,11 @@ use bfd::{
     wire::{self, Section},
 };
 
-use crate::support::{self, config, discriminator, key, ms, origin, sorted};
+use crate::support::{
+    self, config, discriminator, key,
+    link::{Pair, Quality},
+    ms, origin, sorted,
+};
 
 const BOTH: [Algorithm; 2] = [Algorithm::KeyedSha1, Algorithm::MeticulousKeyedSha1];
 
@@ -143,4 +147,36 @@ fn the_window_is_forgotten_after_twice_the_detection_time() {
     assert_eq!(give(&mut receiver, &anew, now + twice - ms(1)), [Refusal::Sequence]);
     receiver.handle(Input::Timeout, now + twice);
     assert_eq!(give(&mut receiver, &anew, now + twice), []);
+}
+
+/// Recorded packets of a peer that is gone are accepted again when its sequence numbers are forgotten, but they do
+/// not bring the session up: they contain the previous discriminator.
+#[test]
+fn recorded_packets_of_a_peer_that_is_gone_do_not_bring_the_session_up() {
+    for algorithm in BOTH {
+        let config = with_key(key(algorithm));
+        let mut pair = Pair::new([config.clone(), config], 7, Quality::good(ms(1)));
+        assert!(pair.run_until(ms(10_000), |pair| pair.sides.iter().all(|side| side.state() == State::Up)));
+        pair.run(ms(3000));
+        let (recorded, mut session) = (pair.recorded, pair.sides[1].clone());
+        let end = pair.now + ms(3000);
+        while let Some(at) = session.poll_timeout().filter(|at| *at <= end) {
+            session.handle(Input::Timeout, at);
+        }
+        assert_eq!((session.state(), session.needs_discriminator()), (State::Down, true));
+        session.renumber(discriminator(99));
+        assert!(!session.needs_discriminator());
+        let mut accepted = 0;
+        for bytes in &recorded {
+            let received = wire::parse(bytes).unwrap();
+            // The driver finds the session by the discriminator, if there is one.
+            let theirs = received.packet.your_discriminator;
+            if theirs.is_none_or(|number| number == session.discriminator()) {
+                accepted += 1;
+                session.handle(Input::Received(&received), end);
+            }
+            assert_ne!(session.state(), State::Up, "{algorithm:?}");
+        }
+        assert!(accepted > 0, "{} packets, of which none is accepted", recorded.len());
+    }
 }

@@ -39,6 +39,8 @@ pub struct Pair {
     pub refused: [Vec<Refusal>; 2],
     /// Time of the last packet received by each side.
     pub heard: [Instant; 2],
+    /// Packets that the first side has sent.
+    pub recorded: Vec<Vec<u8>>,
     flying: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
     latest: [Instant; 2],
     count: u64,
@@ -60,6 +62,7 @@ impl Pair {
             events: [Vec::new(), Vec::new()],
             refused: [Vec::new(), Vec::new()],
             heard: [now; 2],
+            recorded: Vec::new(),
             flying: BTreeMap::new(),
             latest: [now; 2],
             count: 0,
@@ -123,7 +126,12 @@ impl Pair {
     fn carry_out(&mut self, side: usize, outputs: Vec<Output>) {
         for output in outputs {
             match output {
-                Output::Transmit(bytes) => self.send(1 - side, bytes),
+                Output::Transmit(bytes) => {
+                    if side == 0 {
+                        self.recorded.push(bytes.clone());
+                    }
+                    self.send(1 - side, bytes);
+                }
                 Output::Event(event) => self.events[side].push((self.now, event)),
                 Output::Refused(refusal) => self.refused[side].push(refusal),
             }
