@@ -3,6 +3,7 @@
 //! Each server gets reports of its own, so that a slow server does not delay the others.
 
 pub mod delta;
+mod last;
 mod sent_state;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -26,6 +27,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+pub use self::last::Ending;
 use self::sent_state::SentState;
 use crate::{
     control::{Control, ServerId},
@@ -88,11 +90,14 @@ enum ReportError {
 }
 
 /// Sends reports until `stop` is canceled, starting as soon as the control server has a Node object for this
-/// node.
-pub async fn run(reporter: Reporter, sources: Sources, stop: CancellationToken) {
+/// node. Then waits until the BGP sessions are closed (`ending`), and sends a last report, in which they are down.
+pub async fn run(reporter: Reporter, mut sources: Sources, stop: CancellationToken, ending: Ending) {
     let servers = reporter.control.servers();
     let all = servers.map(|server| report_to(reporter.clone(), server, sources.clone()));
     let _stopped = stop.run_until_cancelled(join_all(all)).await;
+    if *sources.is_known.borrow() {
+        last::send(&reporter, &mut sources, ending).await;
+    }
 }
 
 /// Sends reports to one control server until the task is canceled.

@@ -33,6 +33,7 @@ use crate::{
     feed::{Outlets, register},
     hold::{self, Guard},
     journal::{Journal, lock::StateDirLock},
+    report::Ending,
     state::State,
     tally::Tally,
 };
@@ -101,11 +102,13 @@ pub async fn run(
     let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX * running_agent.control.urls.len());
     let outlets =
         Outlets { batches, questions, is_known, link: feed_end, tally: running_agent.tally.clone() };
+    let (sessions_end, sessions_closed) = oneshot::channel();
+    let ending = Ending { sessions_closed, on_exit: announce_config.on_exit };
     let tasks = Tasks {
         service_manager: running_agent.notify_service_manager(running.beats.clone()),
         listening: running_agent.hear_questions(&outlets.questions),
         answers: running_agent.answer(config.allow_fixes, asked, errands),
-        report: running_agent.report(&network, known),
+        report: running_agent.report(&network, known, ending),
         server: running_agent.serve(&network, &certificate, listener),
         check: running_agent.check_flags(&certificate, &registration),
         feed: running_agent.follow(&certificate, &registration, position, outlets),
@@ -120,6 +123,8 @@ pub async fn run(
     let ended = spawn_blocking(move || running.thread.join()).await?;
     stop.cancel();
     network.stop(announce_config.on_exit, &node).await?;
+    // The reporting task may have ended.
+    let _ended = sessions_end.send(());
     tasks.join().await?;
     match ended {
         Ok(outcome) => outcome.context("the saved state could not be synced"),

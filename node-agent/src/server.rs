@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-use announce::status::{Announcements, Counts};
+use announce::status::{AnnouncementTotals, Announcements, Counts};
 use axum::{
     Json, Router,
     extract::{Request, State},
@@ -413,6 +413,21 @@ impl Collector for AnnouncementCollector {
         for (name, help, value) in gauges {
             let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(value).encode(family)?;
+        }
+        let AnnouncementTotals { takeovers, gratuitous, replies, peer_failures } = announced.totals;
+        let counters = [
+            ("address_takeovers", "Times that this node began to announce an address", takeovers),
+            (
+                "gratuitous_packets",
+                "Gratuitous ARP packets and unsolicited neighbor advertisements sent",
+                gratuitous,
+            ),
+            ("neighbor_replies", "ARP requests and neighbor solicitations answered", replies),
+            ("peer_failures", "Failures of BFD sessions with other nodes", peer_failures),
+        ];
+        for (name, help, value) in counters {
+            let family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            ConstCounter::new(value).encode(family)?;
         }
         Ok(())
     }

@@ -15,6 +15,7 @@
 //! after the update that adds them.
 
 pub mod adapters;
+mod failures;
 pub mod l2;
 pub mod neighbours;
 pub mod ownership;

@@ -7,11 +7,14 @@ use base::{clock::wall_clock, limit_message};
 use imbl::OrdMap;
 use model::{
     primitives::{name::Name, quantity::Timestamp},
-    wire::report::{AddressConflict, AddressReport, PeerReport, PeerState},
+    wire::report::{AddressConflict, AddressReport, AnnouncementRole, PeerReport, PeerState},
 };
 use tokio::sync::watch;
 
-use super::status::Announcements;
+use super::{
+    failures::SessionFailures,
+    status::{AnnouncementTotals, Announcements},
+};
 use crate::ownership::{
     io_traits::{Presence, SentFrames},
     machine::{Liveness, OwnershipConflict, Party},
@@ -25,13 +28,26 @@ pub(super) struct Show {
     addresses: OrdMap<IpAddr, AddressReport>,
     peers: BTreeMap<Pair, PeerReport>,
     warning: Option<String>,
+    totals: AnnouncementTotals,
+    failures: SessionFailures,
+    failure_warning: Option<String>,
     shown: watch::Sender<Announcements>,
     is_stale: bool,
 }
 
 impl Show {
     pub(super) fn new(node: Name, shown: watch::Sender<Announcements>) -> Self {
-        Self { node, addresses: OrdMap::new(), peers: BTreeMap::new(), warning: None, shown, is_stale: false }
+        Self {
+            node,
+            addresses: OrdMap::new(),
+            peers: BTreeMap::new(),
+            warning: None,
+            totals: AnnouncementTotals::default(),
+            failures: SessionFailures::default(),
+            failure_warning: None,
+            shown,
+            is_stale: false,
+        }
     }
 
     /// Returns the name of this node.
@@ -63,6 +79,8 @@ impl Show {
             replies: before.map_or(0, |before| before.replies),
             gratuitous: before.map_or(0, |before| before.gratuitous),
         };
+        let was_owner = before.is_some_and(|before| before.role == AnnouncementRole::Owner);
+        self.totals.takeovers += u64::from(role == AnnouncementRole::Owner && !was_owner);
         if before != Some(&announced) {
             self.addresses.insert(address, announced);
             self.is_stale = true;
@@ -77,6 +95,8 @@ impl Show {
             if (before.replies, before.gratuitous) == (sent.replies, sent.gratuitous) {
                 continue;
             }
+            self.totals.gratuitous += sent.gratuitous.saturating_sub(before.gratuitous);
+            self.totals.replies += sent.replies.saturating_sub(before.replies);
             let last_gratuitous = sent.last_gratuitous.map(|at| wall_clock_of(at, now));
             let (replies, gratuitous) = (sent.replies, sent.gratuitous);
             let announced = AddressReport { last_gratuitous, replies, gratuitous, ..before.clone() };
@@ -86,7 +106,7 @@ impl Show {
     }
 
     /// Records the liveness of the monitored node with this address pair.
-    pub(super) fn set_peer(&mut self, pair: Pair, node: &Name, liveness: Liveness) {
+    pub(super) fn set_peer(&mut self, pair: Pair, node: &Name, liveness: Liveness, now: Instant) {
         let state = match liveness {
             Liveness::Up => PeerState::Up,
             Liveness::Unknown { .. } | Liveness::Down => PeerState::Down,
@@ -95,9 +115,22 @@ impl Show {
         if self.peers.get(&pair).is_some_and(|before| before.state == state && before.node == *node) {
             return;
         }
+        let was_up = self.peers.get(&pair).is_some_and(|before| before.state == PeerState::Up);
+        if was_up && state == PeerState::Down {
+            self.totals.peer_failures += 1;
+            self.failures.record(pair, node, now);
+            self.warn_of_failures(now);
+        }
         let report = PeerReport { node: node.clone(), address: pair.peer, state, since: wall_clock() };
         self.peers.insert(pair, report);
         self.is_stale = true;
+    }
+
+    /// Updates the warning about sessions that fail repeatedly.
+    pub(super) fn warn_of_failures(&mut self, now: Instant) {
+        let warning = self.failures.warning(now);
+        self.is_stale |= warning != self.failure_warning;
+        self.failure_warning = warning;
     }
 
     /// Sets the warning in the status, or clears it with `None`.
@@ -110,6 +143,7 @@ impl Show {
     pub(super) fn forget_peers(&mut self, watched: &BTreeMap<Pair, Name>) {
         let before = self.peers.len();
         self.peers.retain(|pair, _| watched.contains_key(pair));
+        self.failures.retain(|pair| watched.contains_key(pair));
         self.is_stale |= self.peers.len() != before;
     }
 
@@ -117,8 +151,11 @@ impl Show {
     pub(super) fn publish(&mut self) {
         if std::mem::take(&mut self.is_stale) {
             let peers = Arc::new(self.peers.values().cloned().collect());
-            let (addresses, warning) = (self.addresses.clone(), self.warning.clone());
-            self.shown.send_replace(Announcements { addresses, peers, warning });
+            let addresses = self.addresses.clone();
+            let warnings: Vec<_> =
+                [&self.warning, &self.failure_warning].into_iter().flatten().cloned().collect();
+            let warning = (!warnings.is_empty()).then(|| limit_message(warnings.join("; ")));
+            self.shown.send_replace(Announcements { addresses, peers, warning, totals: self.totals });
         }
     }
 }
@@ -139,4 +176,44 @@ fn conflict(conflict: &OwnershipConflict) -> AddressConflict {
 fn wall_clock_of(at: Instant, now: Instant) -> Timestamp {
     let ago = i64::try_from(now.saturating_duration_since(at).as_secs()).unwrap_or(i64::MAX);
     Timestamp::from_unix_seconds(wall_clock().unix_seconds().saturating_sub(ago))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_count_packets_of_all_addresses_and_failures_of_sessions() {
+        let (sender, shown) = watch::channel(Announcements::default());
+        let node = Name::parse("n1").unwrap();
+        let mut show = Show::new(node.clone(), sender);
+        let addresses: [IpAddr; 2] = [[192, 0, 2, 7].into(), [192, 0, 2, 8].into()];
+        for address in addresses {
+            let report = AddressReport {
+                role: AnnouncementRole::Owner,
+                epoch: 1,
+                since: wall_clock(),
+                reason: "a test".to_owned(),
+                interfaces: Vec::new(),
+                last_gratuitous: None,
+                replies: 0,
+                gratuitous: 0,
+                conflict: None,
+            };
+            show.addresses.insert(address, report);
+        }
+        let now = Instant::now();
+        let sent = |replies, gratuitous| SentFrames { replies, gratuitous, last_gratuitous: Some(now) };
+        show.count(&[(addresses[0], sent(1, 2)), (addresses[1], sent(0, 3))].into(), now);
+        show.count(&[(addresses[0], sent(4, 2)), (addresses[1], sent(0, 3))].into(), now);
+        show.addresses.remove(&addresses[1]);
+        show.count(&[(addresses[0], sent(4, 3))].into(), now);
+        let pair = Pair { local: [192, 0, 2, 1].into(), peer: [192, 0, 2, 2].into() };
+        for liveness in [Liveness::Down, Liveness::Up, Liveness::HandedOver, Liveness::Up, Liveness::Down] {
+            show.set_peer(pair, &node, liveness, now);
+        }
+        show.publish();
+        let expected = AnnouncementTotals { takeovers: 0, gratuitous: 6, replies: 4, peer_failures: 1 };
+        assert_eq!(shown.borrow().totals, expected);
+    }
 }

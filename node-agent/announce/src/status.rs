@@ -14,6 +14,21 @@ pub struct Announcements {
     pub peers: Arc<Vec<PeerReport>>,
     /// Current problem that does not prevent announcement, such as missing kernel support for echo replies.
     pub warning: Option<String>,
+    /// Counters since the start of the agent.
+    pub totals: AnnouncementTotals,
+}
+
+/// Counters of announcements since the start of the agent, over all addresses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AnnouncementTotals {
+    /// Number of times that this node began to announce an address.
+    pub takeovers: u64,
+    /// Number of gratuitous ARP packets and unsolicited neighbor advertisements sent.
+    pub gratuitous: u64,
+    /// Number of ARP requests and neighbor solicitations answered.
+    pub replies: u64,
+    /// Number of times that the BFD session with a monitored node failed.
+    pub peer_failures: u64,
 }
 
 /// Numbers of addresses by role of this node, for metrics and the status server.

@@ -230,6 +230,7 @@ impl OwnershipThread {
         if now >= self.count_at {
             self.count_at = now + COUNT_INTERVAL;
             self.show.count(&self.wire.sent(), now);
+            self.show.warn_of_failures(now);
         }
         self.show.publish();
     }
@@ -322,7 +323,7 @@ impl OwnershipThread {
                 continue;
             };
             let after = liveness::follow(before, *session);
-            self.show.set_peer(pair, &node, after);
+            self.show.set_peer(pair, &node, after, now);
             if after != before {
                 let alive = after == Liveness::Up;
                 info!(%node, peer = %pair.peer, alive, state = ?session, "liveness of a node has changed");

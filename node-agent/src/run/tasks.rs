@@ -19,7 +19,7 @@ use crate::{
     control::Control,
     enrol::CertificateHandle,
     feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, ReceivedQuery, questions::Listener, register},
-    report::{self, Reporter, Sources},
+    report::{self, Ending, Reporter, Sources},
     server::{self, ServedSources},
     service_status::{self, LoopCounter},
     status::Status,
@@ -140,7 +140,13 @@ impl RunningAgent {
         tokio::spawn(ask::run(answerer, asked, errands, self.stop.clone()))
     }
 
-    pub(super) fn report(&self, network: &Network, is_known: watch::Receiver<bool>) -> JoinHandle<()> {
+    /// Starts the task that reports to the control servers, and at the end sends a last report as `ending` requires.
+    pub(super) fn report(
+        &self,
+        network: &Network,
+        is_known: watch::Receiver<bool>,
+        ending: Ending,
+    ) -> JoinHandle<()> {
         let reporter = Reporter {
             control: Arc::clone(&self.control),
             node: self.node.clone(),
@@ -156,7 +162,7 @@ impl RunningAgent {
             checked: network.checked.clone(),
             is_known,
         };
-        tokio::spawn(report::run(reporter, sources, self.stop.clone()))
+        tokio::spawn(report::run(reporter, sources, self.stop.clone(), ending))
     }
 
     pub(super) fn serve(

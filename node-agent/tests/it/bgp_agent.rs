@@ -183,6 +183,12 @@ fn hear_update(puppet: &mut Puppet) -> Update {
     }
 }
 
+/// Returns the state of the session in a report, and its reason.
+fn last_session(report: &Report) -> (BgpSessionState, String) {
+    let [session] = &*report.bgp.as_ref().unwrap().sessions else { panic!("{:?}", report.bgp) };
+    (session.state, session.reason.clone())
+}
+
 /// Runs a test in a namespace with a router that listens for the agent's connection.
 fn with_router<F: Future<Output = ()>>(test: &str, work: impl FnOnce(TcpListener) -> F + Send) {
     let namespace = Namespace::new(test);
@@ -247,6 +253,9 @@ fn a_router_hears_what_the_kernel_holds_and_control_hears_what_the_router_was_to
         let Some(Message::Notification(last)) = hear(&mut router) else { panic!("no NOTIFICATION") };
         assert_eq!((last.code, last.subcode), (code::CEASE, cease::SHUTDOWN));
         assert_eq!(hear(&mut router), None);
+        let last = control.said().reports.last().cloned().unwrap();
+        assert_eq!(last_session(&last), (BgpSessionState::Idle, "the agent has stopped".to_owned()));
+        assert!(last.bgp_routes_complete && last.bgp_routes[&prefix()].peers["tor"].since.is_none());
         assert!(kernel.contents().programs.contains_key(&service_key(1)), "the kernel stays as it is");
     });
 }
@@ -276,6 +285,9 @@ fn a_planned_restart_says_nothing_and_the_next_life_announces_without_control() 
         assert_eq!(hear_update(&mut router).end_of_rib, Some(Family::Ipv4Unicast));
         agent.stop().await;
         assert_eq!(hear(&mut router), None, "neither a withdrawal nor a NOTIFICATION");
+        let last = control.said().reports.last().cloned().unwrap();
+        assert_eq!(last_session(&last).0, BgpSessionState::Idle);
+        assert!(!last.bgp_routes_complete && last.bgp_routes.is_empty(), "the router keeps the route");
         let address = control.address;
         drop((stream, control));
 
