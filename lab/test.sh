@@ -65,6 +65,7 @@ conclude() { # conclude NAME
 finish() {
   [ ${#stages[@]} = 0 ] || printf '%s\n' "${stages[@]}"
   printf '%6d s  in total\n' "$SECONDS"
+  grep '^Features: ' docs/reference/features.md
   echo "$passed passed, $failed failed"
   [ "$failed" = 0 ]
   exit

@@ -1,5 +1,5 @@
-//! Source rules that the compiler does not check: allowed dependencies, purity, maximum file length, and a
-//! test for every row of the feature table (`docs/reference/features.md`).
+//! Source rules that the compiler does not check: allowed dependencies, purity, maximum file length, and the
+//! state of every row of the feature table (`docs/reference/features.md`).
 //!
 //! The test is a separate program, so that many build recipes can run it quickly.
 
@@ -7,10 +7,14 @@
 
 #[path = "tidy/advisories.rs"]
 mod advisories;
+#[path = "tidy/allowance.rs"]
+mod allowance;
 #[path = "tidy/cycles.rs"]
 mod cycles;
 #[path = "tidy/dependencies.rs"]
 mod dependencies;
+#[path = "tidy/features.rs"]
+mod features;
 #[path = "tidy/functions.rs"]
 mod functions;
 #[path = "tidy/house.rs"]
@@ -29,7 +33,6 @@ mod trials;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt::Write,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -261,43 +264,6 @@ fn banned_openers_and_the_word_what_are_counted() {
         "/// What it is.\n/// Really.\nfn a() {}\n/// Returns what was sent.\nfn b() {}\n// What for.\n",
     );
     assert_eq!(prose, prose::Prose { docs: 2, banned: 1, words: 10, whats: 3 });
-}
-
-#[test]
-fn every_row_of_the_feature_table_is_proved_by_a_test_and_the_list_is_current() {
-    let mut proofs: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (path, text) in sources() {
-        let file = path.strip_prefix(root()).unwrap().display().to_string();
-        for (test, rows) in tests_with_rows(&text) {
-            for row in rows {
-                proofs.entry(row).or_default().insert(format!("`{file}` · `{test}`"));
-            }
-        }
-    }
-    let mut page = String::from(
-        "# Features and their proofs\n\nEach row is a sentence that the tests named beside it would refute if it did not hold. Written by\n\
-         `UPDATE_GOLDEN=1 cargo test -p lab --test tidy` from the names and comments of the tests.\n\n| row | works when | proved by |\n|---|---|---|\n",
-    );
-    let mut missing = Vec::new();
-    for (row, sentence) in rows::ROWS.iter().copied() {
-        match proofs.get(row) {
-            Some(tests) => {
-                let tests: Vec<_> = tests.iter().cloned().collect();
-                writeln!(page, "| {row} | {sentence} | {} |", tests.join("<br>")).unwrap();
-            }
-            None => missing.push(row),
-        }
-    }
-    assert!(missing.is_empty(), "no test names {missing:?}");
-    let golden = root().join("docs/reference/features.md");
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(&golden, &page).unwrap();
-    }
-    assert_eq!(
-        fs::read_to_string(&golden).unwrap_or_default(),
-        page,
-        "run UPDATE_GOLDEN=1 cargo test -p lab --test tidy"
-    );
 }
 
 #[test]

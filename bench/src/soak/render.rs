@@ -27,11 +27,11 @@ const METHOD: &str = "The environment consists of network namespaces on one mach
                       each time. The judged value is the heap in use, as reported by both servers and by \
                       an agent for its relay (`…_heap_in_use_bytes` at `/metrics`); memory allocated \
                       from the kernel (`Anonymous` in `smaps_rollup`) and resident memory are shown for \
-                      comparison. The value in the middle of the soak test is compared with the one at \
-                      its end: by then everything lazy has been allocated, and no process is killed any \
-                      more. Just before both measurements the memories of control are filled with the \
-                      same operations: changes, Services created and deleted, requests and dry \
-                      runs.\n\nAt the very end everything is deleted. Rules, sets, links, addresses, \
+                      comparison. The value in the middle of the soak test is compared with the highest \
+                      of the later ones: by then everything lazy has been allocated, and no process is killed any \
+                      more. Just before the first and the last measurement the memories of control \
+                      are filled with the same operations: changes, Services created and deleted, \
+                      requests and dry runs. The others follow ordinary work.\n\nAt the very end everything is deleted. Rules, sets, links, addresses, \
                       routes, translated flows, client entries of session affinity (kept for three hours \
                       unless removed), listening sockets, the files, threads and children of every \
                       process and the names of files on disk must be the same as before the first \

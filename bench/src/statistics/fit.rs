@@ -37,7 +37,8 @@ impl Line {
         Some(Self { intercept, slope, slope_margin: student_95(count - 2) * error })
     }
 
-    /// Returns `grows` or `falls` if zero is outside the confidence interval of the slope, else `flat`.
+    /// Returns `grows` or `falls` if zero is outside the confidence interval of the slope, else `not shown`. The last
+    /// one is no proof that the cost is constant; see [`Self::growth_at_most`].
     #[must_use]
     pub fn trend(&self) -> &'static str {
         if self.slope - self.slope_margin > 0.0 {
@@ -45,7 +46,18 @@ impl Line {
         } else if self.slope + self.slope_margin < 0.0 {
             "falls"
         } else {
-            "flat"
+            "not shown"
+        }
+    }
+
+    /// Returns the upper end of the 95 % confidence interval of the growth of the cost from size 0 to `size`, as a
+    /// fraction of the cost at size 0. Infinite if the estimated cost at size 0 is not positive.
+    #[must_use]
+    pub fn growth_at_most(&self, size: f64) -> f64 {
+        if self.intercept > 0.0 {
+            (self.slope + self.slope_margin) * size / self.intercept
+        } else {
+            f64::INFINITY
         }
     }
 
@@ -100,7 +112,22 @@ mod tests {
     fn noise_around_a_constant_does_not_grow() {
         let noise = [0.3, -0.2, 0.1, -0.4, 0.2, 0.0, -0.1, 0.1];
         let points: Vec<_> = noise.iter().enumerate().map(|(x, noise)| (x as f64, 5.0 + noise)).collect();
-        assert_eq!(Line::through(&points).unwrap().trend(), "flat");
+        assert_eq!(Line::through(&points).unwrap().trend(), "not shown");
+    }
+
+    /// More noise around the same line raises the upper end of the growth.
+    #[test]
+    fn noise_never_helps_to_show_that_a_cost_is_constant() {
+        let line = |noise: f64| {
+            let points: Vec<_> =
+                (0..10).map(|x| (f64::from(x), 5.0 + if x % 2 == 0 { noise } else { -noise })).collect();
+            Line::through(&points).unwrap()
+        };
+        assert!(line(0.0).growth_at_most(9.0).abs() < 1e-9);
+        assert!(line(0.1).growth_at_most(9.0) < line(1.0).growth_at_most(9.0));
+        assert!(line(1.0).growth_at_most(9.0) > 0.05 && line(1.0).trend() == "not shown");
+        let free = Line { intercept: 0.0, slope: 1.0, slope_margin: 0.0 };
+        assert!(free.growth_at_most(1.0).is_infinite());
     }
 
     #[test]

@@ -92,8 +92,8 @@ fn rows(written: &StoredResults) -> Vec<TargetRow> {
             found::ipvs_ratio,
         ),
         row(
-            "cost of a change per additional 1,000 Services, 100 to 50,000 Services × 10 endpoints, \
-             nftables: indistinguishable from zero",
+            "growth of the cost of a change from few to 50,000 Services × 10 endpoints, nftables: upper end \
+             of the 95 % interval ≤ 5 %",
             "change",
             slope::nftables,
         ),

@@ -38,7 +38,13 @@ fn row_of(soak: &Value) -> String {
 
 #[test]
 fn a_soak_that_was_too_slow_or_too_short_or_grew_or_found_something_has_not_met_its_target() {
-    let soak: Value = serde_json::from_slice(&fs::read(directory().join("soak.json")).unwrap()).unwrap();
+    let mut soak: Value = serde_json::from_slice(&fs::read(directory().join("soak.json")).unwrap()).unwrap();
+    assert!(row_of(&soak).contains("| **no** |"), "it grew by more than 5 %: {}", row_of(&soak));
+    for sample in soak["points"][0]["samples"].as_array_mut().unwrap() {
+        if sample["in_use_kib"].is_u64() {
+            sample["in_use_kib"] = json!(1_000);
+        }
+    }
     assert!(row_of(&soak).contains("| yes |"), "{}", row_of(&soak));
     type Change = fn(&mut Value);
     let changes: [(&str, Change); 5] = [

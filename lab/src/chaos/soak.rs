@@ -246,6 +246,8 @@ impl Run<'_> {
             writers.tell(Order::Tidy)?;
             self.calm(stage)?;
             if part + 1 == self.options.parts.len() {
+                // Once without and once with the preparation of the first sample.
+                self.settle(stage, &traffic)?;
                 stage.make_memories(self.options.filling, self.options.memories)?;
             }
             self.settle(stage, &traffic)?;

@@ -30,6 +30,29 @@ fn endpoint_addresses(cluster: &Cluster, service: &str) -> Vec<String> {
         .collect()
 }
 
+/// Asserts that a list by label has exactly the matching Workloads, with their addresses, node and phase (F018).
+fn look_for_workloads(cluster: &Cluster) {
+    let other = json!({"apiVersion": "tidegate/v1", "kind": "Workload", "metadata": {"name": "db-1", "labels": {"app": "db"}}, "spec": {"addresses": ["10.1.1.98"], "node": "node1", "phase": "Pending", "ready": false}});
+    cluster.apply_objects(&[other]).unwrap();
+    let list = |selector: &str| {
+        let listed =
+            cluster.object(&format!("namespaces/default/workloads?labelSelector={selector}")).unwrap();
+        let line = |item: &Value| {
+            let spec = &item["spec"];
+            format!(
+                "{} {} {} {}",
+                item["metadata"]["name"], spec["addresses"][0], spec["node"], spec["phase"]
+            )
+            .replace('"', "")
+        };
+        listed["items"].as_array().unwrap().iter().map(line).collect::<Vec<_>>()
+    };
+    assert_eq!(list("app%3Dweb"), ["web-1 10.1.1.11 node1 Running", "web-2 10.1.1.12 node1 Running"]);
+    assert_eq!(list("app%3Ddb"), ["db-1 10.1.1.98 node1 Pending"]);
+    assert_eq!(list("app%3Dnobody"), [""; 0]);
+    cluster.delete("namespaces/default/workloads/db-1").unwrap();
+}
+
 /// F018, F019, F020, F021: changes of labels, readiness, addresses or the selector, and the deletion of a
 /// Workload each change the backends that receive traffic. Other changes do not.
 #[test]
@@ -42,8 +65,7 @@ fn f021_endpoints_follow_labels_readiness_addresses_and_the_selector() {
         cluster.expect_backends("client-in", to, backends).unwrap();
     };
     settle(&cluster, &["web-1", "web-2"]);
-    let listed = cluster.object("namespaces/default/workloads?labelSelector=app%3Dweb").unwrap();
-    assert_eq!(listed["items"].as_array().unwrap().len(), 2, "F018: workloads are listed by label");
+    look_for_workloads(&cluster);
 
     let second = "namespaces/default/workloads/web-2";
     cluster.patch(second, &json!({"spec": {"ready": false}})).unwrap();
@@ -92,10 +114,20 @@ fn f022_get_endpoints_shows_addresses_with_ports_and_their_conditions() {
         control.run(tidegate.to_str().unwrap(), &arguments).unwrap()
     };
     assert!(show(&[]).contains("10.1.1.11:8080,10.1.1.12:8080"), "{}", show(&[]));
-    let wide = show(&["-o", "wide"]).to_lowercase();
-    for column in ["ready", "serving", "terminating"] {
-        assert!(wide.contains(column), "{column} is missing in\n{wide}");
-    }
+    let terminating = json!({"spec": {"phase": "Terminating"}});
+    cluster.patch("namespaces/default/workloads/web-2", &terminating).unwrap();
+    let wide = show(&["-o", "wide"]);
+    let (head, rows) = wide.split_once('\n').unwrap();
+    let column = |name: &str| head.split_whitespace().position(|word| word == name).unwrap();
+    let columns = ["ENDPOINT", "READY", "SERVING", "TERMINATING"].map(column);
+    let row = |line: &str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        columns.map(|column| words[column].to_owned())
+    };
+    let first = ["10.1.1.11:8080", "true", "true", "false"].map(str::to_owned);
+    let second = ["10.1.1.12:8080", "false", "true", "true"].map(str::to_owned);
+    let rows: Vec<_> = rows.lines().map(row).collect();
+    assert!(rows.contains(&first) && rows.contains(&second), "{wide}");
 }
 
 /// A Service without a selector uses the endpoints of its EndpointSet. An endpoint with weight 0 or with

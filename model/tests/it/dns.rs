@@ -107,6 +107,7 @@ fn show(name: &str, record_type: &str, resolution: &Resolution) -> String {
     text
 }
 
+/// F033, F164: names of Services have the cluster IP, and those of headless Services the addresses of the endpoints.
 #[test]
 fn f164_the_zone_answers_the_questions_of_the_table() {
     let zone = zone(&cluster());

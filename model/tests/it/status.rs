@@ -72,13 +72,13 @@ fn balancer(load_balancer: Value) -> Cluster {
 }
 
 /// F050: the status lists the assigned load balancer addresses while the Service requests them, and reports that
-/// they are not announced.
+/// they are not announced. After their release the list is empty.
 #[test]
 fn f050_requested_load_balancer_addresses_are_assigned_and_not_announced() {
-    let cluster = balancer(json!({ "addresses": ["192.0.2.7", "2001:db8:e::7"] }));
-    let status = |cluster: &Cluster| status(cluster, &[("n1", report("nftables", json!({})))]);
-    assert_eq!(status(&balancer(json!({}))).load_balancer.ingress, []);
-    let status = status(&cluster);
+    let mut cluster = balancer(json!({ "addresses": ["192.0.2.7", "2001:db8:e::7"] }));
+    let status_of = |cluster: &Cluster| status(cluster, &[("n1", report("nftables", json!({})))]);
+    assert_eq!(status_of(&balancer(json!({}))).load_balancer.ingress, []);
+    let status = status_of(&cluster);
     let ingress: Vec<_> = status.load_balancer.ingress.iter().map(|one| one.ip.to_string()).collect();
     assert_eq!(ingress, ["192.0.2.7", "2001:db8:e::7"]);
     assert_eq!(line(condition(&status.conditions, ConditionType::AddressAssigned)), "True AsRequested");
@@ -86,6 +86,8 @@ fn f050_requested_load_balancer_addresses_are_assigned_and_not_announced() {
     let announced = condition(&status.conditions, ConditionType::Announced);
     assert_eq!(line(announced), "False NoAnnouncer");
     assert!(announced.message.contains("192.0.2.7, 2001:db8:e::7"), "{announced:?}");
+    cluster.apply(&service("web", json!({ "type": "ClusterIP", "ports": [{ "port": 80 }] }))).unwrap();
+    assert_eq!(status_of(&cluster).load_balancer.ingress, [], "after the release");
 }
 
 /// A LoadBalancer Service without an address is pending, with a reason and a remedy.

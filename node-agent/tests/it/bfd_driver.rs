@@ -39,6 +39,7 @@ fn come_up(pair: &Pair, config: &SessionConfig) -> (Bfd, Bfd) {
     (one, other)
 }
 
+/// F132: nodes that detect each other's failure authenticate their packets.
 #[test]
 fn both_algorithms_authenticate_and_a_wrong_key_stays_down_and_is_counted() {
     let pair = Pair::new("bfd-auth");

@@ -113,6 +113,7 @@ async fn a_cut_inside_a_frame_changes_nothing() {
     follower.recovers().await;
 }
 
+/// F003: an agent whose position is too old receives and applies the full state.
 #[tokio::test]
 async fn an_unknown_token_is_answered_with_a_full_state_which_replaces_all() {
     let mut follower = Follower::start(StandIn::start().await, Some("6-900"));

@@ -96,6 +96,8 @@ fn sources_are_masqueraded_as_the_program_says() {
     for (ip, port) in [("10.96.0.1", 80), ("fd96::1", 80), ("203.0.113.7", 80), ("192.0.2.1", 30080)] {
         let source = topology.client.ask_tcp(ip, port).unwrap().source;
         assert!(is_node(source), "{ip} from outside: the workload saw {source}");
+        let source = topology.client.ask_udp(ip, port).unwrap().source;
+        assert!(is_node(source), "{ip} from outside over UDP: the workload saw {source}");
     }
     for (ip, own) in [("10.96.0.1", "10.1.1.2"), ("fd96::1", "fd01:1::2")] {
         for answer in topology.a.ask_tcp_often(ip, 80, 6) {
@@ -199,7 +201,7 @@ fn local_policy_keeps_the_client_address_and_drops_without_endpoints() {
 fn only_listed_sources_pass() {
     let topology = Topology::new("cidr");
     apply(&topology, &policies());
-    assert!(topology.client.ask_tcp("203.0.113.8", 83).is_ok());
+    assert!(is_node(topology.client.ask_tcp("203.0.113.8", 83).unwrap().source));
     for (ip, port) in [("203.0.113.8", 84), ("192.0.2.1", 30084)] {
         assert_eq!(topology.client.ask_tcp(ip, port).unwrap_err().kind(), ErrorKind::TimedOut, "{ip} {port}");
         assert!(topology.node.ask_tcp(ip, port).is_ok(), "the node itself always may: {ip} {port}");
@@ -506,6 +508,7 @@ fn a_drain_lets_connections_finish_and_its_deadline_cuts_them() {
     drain::tell(&topology, || Box::new(open()));
 }
 
+/// F103, F104: besides the rows in the name, cluster IPs are masqueraded for off-cluster sources and for all.
 #[test]
 fn f065_f087_f092_f104_f105_f106_f107_f109_f110_f111_f112_f114_f115_packets_go_where_the_program_says() {
     guest::run(

@@ -108,7 +108,7 @@ impl SoakOutcome {
     }
 
     /// Returns the memory growth of each process between two samples without load: the first one after the
-    /// warm-up (or else the first of all) and the last one.
+    /// warm-up (or else the first of all), and of the later ones the one with the most memory.
     #[must_use]
     pub fn growth(&self) -> Vec<Growth> {
         let mut by_process: BTreeMap<&str, Vec<&Sample>> = BTreeMap::new();
@@ -121,8 +121,11 @@ impl SoakOutcome {
             let first = samples.iter().find(is_warm).filter(|first| first.at < last.at);
             let is_one_life = first.is_some();
             let first = first.or_else(|| samples.first().filter(|first| first.at < last.at))?;
-            let both = [*first, *last];
-            let in_use = first.in_use_kib.zip(last.in_use_kib);
+            let is_later = |sample: &&&Sample| sample.pid == last.pid && sample.at > first.at;
+            let memory = |sample: &&&Sample| sample.in_use_kib.unwrap_or(sample.anonymous_kib);
+            let most = samples.iter().filter(is_later).max_by_key(memory)?;
+            let both = [*first, *most];
+            let in_use = first.in_use_kib.zip(most.in_use_kib);
             Some(Growth {
                 process: process.to_owned(),
                 is_one_life,
@@ -158,7 +161,8 @@ mod tests {
             sample("control", 12, 2, true, 100),
             sample("control", 20, 2, false, 900),
             sample("control", 21, 2, true, 103),
-            sample("control", 30, 2, true, 109),
+            sample("control", 25, 2, true, 109),
+            sample("control", 30, 2, true, 104),
             sample("agent", 12, 9, true, 100),
             sample("agent", 30, 9, true, 104),
             sample("relay", 3, 5, true, 200),

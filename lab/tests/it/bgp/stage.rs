@@ -214,7 +214,7 @@ impl Stage {
     }
 
     /// Connects repeatedly from the outside client and returns the number of replies of each backend. One
-    /// connection may fail, because a router that reorders its next hops may send an established connection
+    /// connection may be reset, because a router that reorders its next hops may send an established connection
     /// to a different node.
     pub(crate) fn spread(&self, address: IpAddr, connections: usize) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
@@ -225,7 +225,7 @@ impl Stage {
                 Err(error) => failures.push(format!("{error:#}")),
             }
         }
-        assert!(failures.len() <= 1, "of {connections} connections: {failures:#?}");
+        super::traffic::assert_only_moved(&failures, 1);
         counts
     }
 

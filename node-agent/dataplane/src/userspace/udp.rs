@@ -139,6 +139,18 @@ enum Left {
     Gone,
 }
 
+/// Event of a flow that has a target.
+enum FlowEvent {
+    /// Removal of the target.
+    Cut,
+    /// End of the idle timeout.
+    Idle,
+    /// Datagram of the client; `None` if the listener has ended the flow.
+    Datagram(Option<Vec<u8>>),
+    /// Datagram of the target, or an error of its socket.
+    Answer(io::Result<Vec<u8>>),
+}
+
 impl UdpFlow {
     async fn run(mut self) {
         let mut refused = BTreeSet::new();
@@ -183,8 +195,20 @@ impl UdpFlow {
             (last, is_owed) = (datagram, true);
         }
         loop {
-            let said = tokio::select! {
-                () = placed.seat.cut.cancelled() => {
+            // After the removal of the target, no datagram is sent to it: the removal is looked at first.
+            let event = tokio::select! {
+                biased;
+                () = placed.seat.cut.cancelled() => FlowEvent::Cut,
+                event = async {
+                    tokio::select! {
+                        () = &mut idle => FlowEvent::Idle,
+                        datagram = self.from_client.recv() => FlowEvent::Datagram(datagram),
+                        answer = receive_answer(&target) => FlowEvent::Answer(answer),
+                    }
+                } => event,
+            };
+            let said = match event {
+                FlowEvent::Cut => {
                     if !is_owed {
                         return Ok(Left::Gone);
                     }
@@ -195,9 +219,8 @@ impl UdpFlow {
                     }
                     return Ok(Left::Over);
                 }
-                () = &mut idle => return Ok(Left::Over),
-                datagram = self.from_client.recv() => {
-                    let Some(datagram) = datagram else { return Ok(Left::Over) };
+                FlowEvent::Idle | FlowEvent::Datagram(None) => return Ok(Left::Over),
+                FlowEvent::Datagram(Some(datagram)) => {
                     let sent = self.forward(&target, placed, &datagram).await;
                     is_owed = true;
                     if !is_answered {
@@ -205,15 +228,13 @@ impl UdpFlow {
                     }
                     sent
                 }
-                answer = receive_answer(&target) => match answer {
-                    Ok(answer) => {
-                        placed.seat.account.failures.note_taken();
-                        (last, is_answered, is_owed) = (Vec::new(), true, false);
-                        self.answer(placed, &answer).await;
-                        Ok(())
-                    }
-                    Err(error) => Err(error),
+                FlowEvent::Answer(Ok(answer)) => {
+                    placed.seat.account.failures.note_taken();
+                    (last, is_answered, is_owed) = (Vec::new(), true, false);
+                    self.answer(placed, &answer).await;
+                    Ok(())
                 }
+                FlowEvent::Answer(Err(error)) => Err(error),
             };
             match said {
                 Ok(()) => idle.as_mut().reset(Instant::now() + idle_time),

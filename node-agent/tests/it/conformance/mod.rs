@@ -20,6 +20,7 @@
 mod affinity;
 mod change;
 mod cluster;
+mod datagrams;
 mod exposed;
 mod flows;
 mod kernel;
@@ -46,6 +47,7 @@ fn scenarios() -> Vec<Scenario> {
         policy::SCENARIOS,
         affinity::SCENARIOS,
         change::SCENARIOS,
+        datagrams::SCENARIOS,
         flows::SCENARIOS,
         kernel::SCENARIOS,
     ]
@@ -58,6 +60,7 @@ fn every_upstream_test_has_a_scenario_or_a_reason() {
     assert!(scenarios().len() >= 60);
 }
 
+/// F044, F051: scenarios of load balancer addresses include TCP and UDP.
 #[test]
 fn f032_f045_f046_f047_f048_f049_f053_every_mode_does_what_the_packet_program_says() {
     if env::var_os("TIDEGATE_GUEST").is_some() {

@@ -23,7 +23,6 @@ const API: &str = "an object of the Kubernetes API";
 const DNS: &str = "concerns DNS names or discovery, not packets";
 const ALLOCATION: &str =
     "allocation happens when the Service is written: `api/tests`, `lab/tests/it/services.rs`";
-const CONNTRACK: &str = "flows are moved by the agent, for all modes: `node-agent/tests/it/conntrack.rs`";
 const CLUSTER: &str = "a property of the cluster's network, not of a Service";
 
 const S: &str = "service.go";
@@ -96,21 +95,21 @@ pub const UPSTREAM: &[Upstream] = &[
     test("L7", L, "switch session affinity with Cluster policy"),
     test("L8", L, "cleanup finalizer").because(API),
     test("L9", L, "LoadBalancer without NodePort, and change it"),
-    test("L10", L, "preserve UDP traffic when the server cycles on different nodes").because(CONNTRACK),
+    test("L10", L, "preserve UDP traffic when the server cycles on different nodes"),
     test("L11", L, "work for type=LoadBalancer, Local"),
     test("L12", L, "only target nodes with endpoints"),
     test("L13", L, "target all nodes with endpoints"),
     test("L14", L, "work from pods"),
     test("L15", L, "no disruption in a rolling update, Cluster"),
     test("L16", L, "no disruption in a rolling update, Local"),
-    test("L17", L, "preserve UDP traffic when the server cycles on the same nodes").because(CONNTRACK),
-    test("C1", C, "preserve UDP traffic when the server cycles, NodePort").because(CONNTRACK),
-    test("C2", C, "preserve UDP traffic when the server cycles, ClusterIP").because(CONNTRACK),
-    test("C3", C, "preserve UDP traffic when the server cycles, internal Local").because(CONNTRACK),
-    test("C4", C, "preserve UDP traffic when the server cycles, hostNetwork client").because(CONNTRACK),
-    test("C5", C, "preserve UDP traffic when initial unready endpoints get ready").because(CONNTRACK),
+    test("L17", L, "preserve UDP traffic when the server cycles on the same nodes"),
+    test("C1", C, "preserve UDP traffic when the server cycles, NodePort"),
+    test("C2", C, "preserve UDP traffic when the server cycles, ClusterIP"),
+    test("C3", C, "preserve UDP traffic when the server cycles, internal Local"),
+    test("C4", C, "preserve UDP traffic when the server cycles, hostNetwork client"),
+    test("C5", C, "preserve UDP traffic when initial unready endpoints get ready"),
     test("C6", C, "not vulnerable to the invalid conntrack state bug"),
-    test("C7", C, "clean up conntrack entries when a UDP target port changes").because(CONNTRACK),
+    test("C7", C, "clean up conntrack entries when a UDP target port changes"),
     test("N1", N, "pod-Service: http"),
     test("N2", N, "pod-Service: udp"),
     test("N3", N, "pod-Service: sctp"),

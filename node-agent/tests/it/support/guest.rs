@@ -20,15 +20,18 @@ pub fn run(test: &str, cases: &[Case]) {
     }
     let only = std::env::var("TIDEGATE_CASE").ok();
     let mut failed = Vec::new();
+    let mut ran = 0;
     for (claim, case) in cases {
         if only.as_ref().is_some_and(|only| !claim.contains(only.as_str())) {
             continue;
         }
+        ran += 1;
         let outcome = panic::catch_unwind(AssertUnwindSafe(case));
         println!("{} {claim}", if outcome.is_ok() { "pass" } else { "FAIL" });
         if outcome.is_err() {
             failed.push(*claim);
         }
     }
+    assert!(ran > 0, "no case of {test} is named {only:?}");
     assert!(failed.is_empty(), "failed in the guest: {failed:#?}");
 }

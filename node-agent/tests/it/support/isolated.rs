@@ -70,3 +70,10 @@ pub fn rerun(command: &mut Command, tests: &[&str]) -> String {
     assert!(result.starts_with(&passed), "{command:?} did not run {} tests: {result}", tests.len());
     text
 }
+
+/// A rerun of a test that does not exist fails, although the test program itself succeeds without any test.
+#[test]
+#[should_panic(expected = "did not run 1 tests")]
+fn a_rerun_without_the_named_test_fails() {
+    rerun(&mut Command::new("env"), &["support::isolated::no_such_test"]);
+}

@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -78,7 +78,8 @@ fn link(node: &Namespace, other: &Namespace, device: &str, [v4, other_v4, v6, ot
     other.ip(&["-6", "route", "add", "default", "via", &gateway(v6)]);
 }
 
-/// Server that replies `name source-address` on a TCP and a UDP port; stops when dropped.
+/// Server that replies `name source-address` on a TCP port, and `name source-address request` on a UDP port; stops
+/// when dropped.
 pub struct Server {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -109,8 +110,10 @@ impl Server {
             thread::spawn(move || {
                 let mut buffer = [0; 64];
                 while !other_stopped.load(Ordering::Relaxed) {
-                    if let Ok((_, peer)) = udp.recv_from(&mut buffer) {
-                        let _ = udp.send_to(answer(&other_name, peer).as_bytes(), peer);
+                    if let Ok((length, peer)) = udp.recv_from(&mut buffer) {
+                        let request = String::from_utf8_lossy(&buffer[..length]);
+                        let reply = format!("{} {request}", answer(&other_name, peer));
+                        let _ = udp.send_to(reply.as_bytes(), peer);
                     }
                 }
             }),
@@ -140,7 +143,8 @@ pub struct Answer {
 }
 
 fn parse(text: &str) -> Answer {
-    let (name, source) = text.split_once(' ').unwrap_or_else(|| panic!("{text:?} is an answer"));
+    let mut words = text.split(' ');
+    let (Some(name), Some(source)) = (words.next(), words.next()) else { panic!("{text:?} is no answer") };
     Answer { name: name.to_owned(), source: source.parse().unwrap() }
 }
 
@@ -189,19 +193,29 @@ fn ask_tcp(address: SocketAddr) -> io::Result<Answer> {
 pub struct UdpClient(UdpSocket);
 
 impl UdpClient {
-    /// Sends datagrams repeatedly until a reply arrives, and returns the reply.
+    /// Sends datagrams repeatedly until a reply to one of them arrives, and returns the reply. Replies to earlier
+    /// requests, which another endpoint may have sent, are discarded.
     ///
     /// # Errors
     /// Returns an error if the datagrams are rejected or no reply arrives within the time `patience`.
     pub fn ask(&self, patience: Duration) -> io::Result<Answer> {
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        let request = format!("request-{}", SERIAL.fetch_add(1, Ordering::Relaxed));
         let end = Instant::now() + patience;
         self.0.set_read_timeout(Some(Duration::from_millis(200)))?;
         let mut buffer = [0; 128];
+        self.0.send(request.as_bytes())?;
         loop {
-            self.0.send(b"?")?;
             match self.0.recv(&mut buffer) {
-                Ok(length) => return Ok(parse(std::str::from_utf8(&buffer[..length]).unwrap())),
-                Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < end => {}
+                Ok(length) => {
+                    let text = std::str::from_utf8(&buffer[..length]).unwrap();
+                    if text.ends_with(&format!(" {request}")) {
+                        return Ok(parse(text));
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < end => {
+                    self.0.send(request.as_bytes())?;
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, Shutdown, SocketAddr, TcpStream, UdpSocket},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -114,16 +114,23 @@ impl Datagrams {
         })
     }
 
-    /// Sends datagrams until a reply arrives, for at most the time `patience`. Returns the name of the server
-    /// that replied, or `None` without a reply.
-    pub fn ask(&self, patience: Duration) -> Option<String> {
+    /// Sends datagrams until a reply to one of them arrives, for at most the time `patience`. Returns the name and the
+    /// port of the server that replied, or `None` without a reply. Replies to earlier requests, which another server
+    /// may have sent, are discarded.
+    pub fn ask(&self, patience: Duration) -> Option<(String, u16)> {
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        let request = format!("request-{}", SERIAL.fetch_add(1, Ordering::Relaxed));
         let end = Instant::now() + patience;
         let mut buffer = [0; 128];
         while Instant::now() < end {
-            let _ = self.0.send(b"?");
-            if let Ok(length) = self.0.recv(&mut buffer) {
+            let _ = self.0.send(request.as_bytes());
+            while let Ok(length) = self.0.recv(&mut buffer) {
                 let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
-                return text.split(' ').next().map(ToOwned::to_owned);
+                let Some((banner, echoed)) = text.split_once('\n') else { continue };
+                let mut words = banner.split(' ');
+                if let (true, Some(name), Some(port)) = (echoed == request, words.next(), words.next_back()) {
+                    return Some((name.to_owned(), port.parse().unwrap()));
+                }
             }
         }
         None
