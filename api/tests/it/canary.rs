@@ -1,7 +1,12 @@
 //! Tests of the confidentiality of secrets: unique texts are stored wherever a secret can be written, and must not
 //! appear in any response or log.
 
-#![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test may fail")]
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test may fail, and prints counts"
+)]
 
 use std::{
     env, io,
