@@ -45,6 +45,8 @@ struct NodeEntry {
     /// Token that cancels the agent's query-only feed (stream without state), which is open while the agent
     /// receives its state from another control server.
     questions: Option<CancellationToken>,
+    /// True if the agent has closed its last feed, and has neither reported nor opened a feed since.
+    has_left: bool,
     /// Boot id of the agent process that ran before the current one.
     previous_boot_id: Option<String>,
     /// Time at which an earlier boot id reported again, which means that two agents use the node's name.
@@ -89,6 +91,7 @@ pub(crate) struct Earlier {
 pub(crate) struct Row {
     /// True if the agent reported within the lease.
     pub(crate) is_connected: bool,
+    has_left: bool,
     is_contested: bool,
     is_lost: bool,
     last_report: Option<Timestamp>,
@@ -118,10 +121,11 @@ impl Table {
 
 impl Row {
     fn view<'a>(&'a self, name: &'a Name) -> NodeView<'a> {
-        let Self { is_connected, is_contested, is_lost, last_report, report } = self;
+        let Self { is_connected, has_left, is_contested, is_lost, last_report, report } = self;
         NodeView {
             name,
             is_connected: *is_connected,
+            has_left: *has_left,
             is_contested: *is_contested,
             is_lost: *is_lost,
             last_report: *last_report,
@@ -163,6 +167,7 @@ impl Nodes {
             let mut entries = self.lock();
             let entry = entries.entry(name.clone()).or_default();
             entry.record_boot(&report.boot_id, now);
+            entry.has_left = false;
             let earlier =
                 Earlier { report: entry.report.replace(report), last_report: entry.last_report.replace(now) };
             let age = entry.stored_at.map(|at| now.unix_seconds() - at.unix_seconds());
@@ -209,7 +214,8 @@ impl Nodes {
             let is_connected = report.is_some() && last_report.is_some_and(is_recent);
             let is_contested = entry.and_then(|entry| entry.contested_at).is_some_and(is_recent);
             let is_lost = !is_connected && gone.nodes.contains(name);
-            Row { is_connected, is_contested, is_lost, last_report, report }
+            let has_left = entry.is_some_and(|entry| entry.has_left);
+            Row { is_connected, has_left, is_contested, is_lost, last_report, report }
         };
         let names = snapshot.list(Kind::Node, None, None).map(|object| &object.metadata.name);
         Table(names.map(|name| (name.clone(), row(name))).collect())
@@ -221,8 +227,9 @@ impl Nodes {
         let token = parent.child_token();
         let mut entries = self.lock();
         let entry = entries.entry(name.clone()).or_default();
+        entry.has_left = false;
+        // Cancelled under the lock, so that `end_feed` never mistakes a replaced feed for the current one.
         let older = [entry.feed.replace(token.clone()), entry.questions.take()];
-        drop(entries);
         older.into_iter().flatten().for_each(|older| older.cancel());
         token
     }
@@ -231,11 +238,22 @@ impl Nodes {
     /// cancelled.
     pub(crate) fn begin_questions(&self, name: &Name, parent: &CancellationToken) -> CancellationToken {
         let token = parent.child_token();
-        let older = self.lock().entry(name.clone()).or_default().questions.replace(token.clone());
-        if let Some(older) = older {
+        let mut entries = self.lock();
+        let entry = entries.entry(name.clone()).or_default();
+        entry.has_left = false;
+        if let Some(older) = entry.questions.replace(token.clone()) {
             older.cancel();
         }
         token
+    }
+
+    /// Records that an agent has closed the feed or query-only feed with the token `feed`. Ignored if the server
+    /// has cancelled the feed, for example because a newer one replaces it. Returns true if this changes the state
+    /// of the node.
+    pub(crate) fn end_feed(&self, name: &Name, feed: &CancellationToken) -> bool {
+        let mut entries = self.lock();
+        let Some(entry) = entries.get_mut(name).filter(|_| !feed.is_cancelled()) else { return false };
+        !std::mem::replace(&mut entry.has_left, true)
     }
 
     /// Drops the data of Nodes that the snapshot no longer contains, in memory and in the store.

@@ -31,6 +31,7 @@ use model::{
     wire::report::Report,
 };
 use store::Store;
+use tokio_util::sync::CancellationToken;
 
 use crate::state::{
     convergence::{Convergence, Watermarks},
@@ -122,6 +123,14 @@ impl Observations {
             self.overview.record();
         }
         self.triggers.report(node, &earlier, &report, addresses, now);
+    }
+
+    /// Records that an agent has closed the feed with the token `feed`, so that the data of its last report is
+    /// shown as unknown until the agent reports or opens a feed.
+    pub(crate) fn end_feed(&self, node: &Name, feed: &CancellationToken) {
+        if self.nodes.end_feed(node, feed) {
+            self.overview.record();
+        }
     }
 
     /// Applies the BGP part of a node's report. Returns true if session data that the overview shows has changed.

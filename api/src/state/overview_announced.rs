@@ -25,7 +25,7 @@ pub(crate) fn announced(view: &View<'_>, renderer: &ObjectRenderer<'_>) -> Annou
     let records = view.published().snapshot.list(Kind::Address, None, None);
     let records =
         records.filter_map(|object| object.as_address()).filter(|record| !record.services.is_empty());
-    let is_connected = |node: &Name| view.table().view(node).is_some_and(|view| view.is_connected);
+    let is_reporting = |node: &Name| view.table().view(node).is_some_and(|view| view.is_reporting());
     renderer.announcing(|of| {
         for record in records {
             let (standing, owner) = address_standing(of, record);
@@ -42,7 +42,7 @@ pub(crate) fn announced(view: &View<'_>, renderer: &ObjectRenderer<'_>) -> Annou
         }
         for (node, report) in of.bgp.reports().filter(|(_, report)| !report.sessions.is_empty()) {
             let established = report.sessions.iter().filter(|session| session.is_established()).count();
-            let established = if is_connected(node) { established } else { 0 };
+            let established = if is_reporting(node) { established } else { 0 };
             let sessions = BgpSessionTotals { total: report.sessions.len(), established };
             announced.sessions.insert(node.clone(), sessions);
         }

@@ -88,17 +88,19 @@ impl From<Gone> for End {
 impl Feed {
     /// Sends state and queries to the agent until it disconnects or must resynchronize. `asks` receives the
     /// lines with queries; before each, the state published so far is sent.
-    pub(crate) async fn run(self, pieces: Pieces, gzip: bool, mut asks: mpsc::Receiver<Bytes>) {
+    /// Returns true if the agent has closed the feed.
+    pub(crate) async fn run(self, pieces: Pieces, gzip: bool, mut asks: mpsc::Receiver<Bytes>) -> bool {
         let node = self.node.clone();
         tracing::debug!(%node, resume = ?self.resume, "feed begins");
         let mut sink = Sink::new(pieces, gzip, Arc::clone(&self.metrics));
-        let reason = match self.serve(&mut sink, &mut asks).await {
-            Ok(()) => "stopped",
-            Err(End::Gone) => "agent went away",
-            Err(End::Restart) => "agent must resynchronize",
+        let (has_left, reason) = match self.serve(&mut sink, &mut asks).await {
+            Ok(()) => (false, "stopped"),
+            Err(End::Gone) => (true, "agent went away"),
+            Err(End::Restart) => (false, "agent must resynchronize"),
         };
         sink.finish().await;
         tracing::debug!(%node, reason, "feed ends");
+        has_left
     }
 
     async fn serve(&self, sink: &mut Sink, asks: &mut mpsc::Receiver<Bytes>) -> Result<(), End> {

@@ -112,7 +112,7 @@ impl OverviewCache {
             position,
             news: self.trigger.changes(),
             is_leader: app.leadership.holds(),
-            nodes: nodes.iter().map(|one| (one.is_connected, one.is_contested, one.is_lost)).collect(),
+            nodes: nodes.iter().map(|one| (one.is_reporting(), one.is_contested, one.is_lost)).collect(),
             now,
             is_moving: false,
         }

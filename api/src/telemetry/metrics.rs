@@ -76,6 +76,8 @@ pub(crate) struct Metrics {
     pub(crate) feed_full_starts: Counter,
     /// Number of reports received from agents.
     pub(crate) reports: Counter,
+    /// Number of changes of the recorded owner of an address.
+    pub(crate) address_owner_changes: Counter,
     /// Number of events sent to watches.
     pub(crate) watch_events: Counter,
     /// Number of watches that ended because they fell behind the recent commits in memory.
@@ -184,6 +186,7 @@ impl Metrics {
             feed_wire_bytes: Counter::default(),
             feed_full_starts: Counter::default(),
             reports: Counter::default(),
+            address_owner_changes: Counter::default(),
             watch_events: Counter::default(),
             watch_overruns: Counter::default(),
             stalled_connections: Counter::default(),
@@ -248,6 +251,11 @@ impl Metrics {
             ("feed_wire_bytes", "Bytes of the feed as sent", &self.feed_wire_bytes),
             ("feed_full_starts", "Feeds that began with a full sync", &self.feed_full_starts),
             ("reports", "Reports received from agents", &self.reports),
+            (
+                "address_owner_changes",
+                "Changes of the node that is recorded as the owner of an address",
+                &self.address_owner_changes,
+            ),
             ("watch_events", "Events sent to watchers", &self.watch_events),
             ("watch_overruns", "Watches ended because they fell too far behind", &self.watch_overruns),
             (

@@ -238,6 +238,10 @@ async fn f117_a_takeover_from_a_reporting_owner_needs_another_candidate_to_confi
     send(&server, third, monitored(&[(owner, "Down"), (claimant, "Up")])).await;
     let record = until(&server, ADDRESS, |record| order(record)[0] == *claimant).await;
     assert_eq!(order(&record)[1], *owner);
+    let metrics = server.send(Request::get("/metrics").body(Body::empty()).unwrap()).await;
+    let metrics = metrics.into_body().collect().await.unwrap().to_bytes();
+    let metrics = String::from_utf8(metrics.to_vec()).unwrap();
+    assert!(metrics.contains("\ntidegate_address_owner_changes_total 1\n"), "{metrics}");
 }
 
 /// F117: addresses are distributed over the nodes, and a drain moves only the addresses of the drained node.

@@ -99,6 +99,56 @@ async fn f126_addresses_and_services_say_which_routers_have_them() {
     assert_eq!(announced(&service)["reason"], "Withheld", "{service:#}");
 }
 
+/// A session is shown as unknown as soon as the agent has closed its feed, and an address that only this node
+/// announces is unknown too. A report or a new feed ends this. A feed that a newer one replaces has no such effect.
+#[tokio::test]
+async fn sessions_of_an_agent_whose_connection_ended_are_unknown_at_once() {
+    let server = two_nodes().await;
+    let open = async || {
+        let response = server.send(Request::get("/v1/nodes/a/state").body(Body::empty()).unwrap()).await;
+        let mut lines = support::Lines::new(response.into_body());
+        lines.until("\"synced\"").await;
+        lines
+    };
+    let is_reporting = async || {
+        let sessions = server.call("GET", "/v1/bgp/sessions?node=a", None).await.1;
+        let routes = server.call("GET", "/v1/bgp/routes?node=a", None).await.1;
+        let both = [&sessions, &routes].map(|list| list["items"][0]["isReporting"].as_bool().unwrap());
+        assert_eq!(both[0], both[1]);
+        both[0]
+    };
+    let routes = json!({ "198.51.100.7/32": { "addresses": ["198.51.100.7"],
+        "peers": { "tor-1": { "since": "2026-11-21T08:00:00Z", "text": "next hop 192.0.2.1" } } } });
+    let up = json!({ "bgp": bgp(vec![session("tor-1", "Established")]), "bgpRoutes": routes });
+    let first = open().await;
+    assert_eq!(send(&server, "a", up.clone()).await, 204);
+    assert!(is_reporting().await);
+
+    let second = open().await;
+    drop(first);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(is_reporting().await, "the agent has a newer feed");
+    drop(second);
+    for _ in 0..200 {
+        if !is_reporting().await {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(!is_reporting().await, "the agent has left, and its lease has not expired");
+    let established = "tidegate_bgp_sessions{peer=\"tor-1\",state=\"Established\"}";
+    assert!(text(&server, "/metrics").await.contains(&format!("{established} 0")));
+    assert_eq!(send(&server, "a", up).await, 204);
+    assert!(is_reporting().await, "the agent reports");
+    let third = open().await;
+    drop(third);
+    while is_reporting().await {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let _fourth = open().await;
+    assert!(is_reporting().await, "the agent has opened a feed");
+}
+
 /// BGP sessions are counted by peer and state. Sessions of silent nodes do not count as established, and the
 /// number of peers is limited.
 #[tokio::test]

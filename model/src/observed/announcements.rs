@@ -11,13 +11,19 @@ use std::{
 
 use crate::{
     kinds::address::{Announcement, Candidate},
-    primitives::name::Name,
+    primitives::{name::Name, quantity::Timestamp},
     wire::report::{AddressReport, AnnouncementRole},
 };
 
 /// Maximum number of stored states, one for each node and address. A state has about 300 bytes, so all have
 /// at most 60 MB. Further states are not stored.
 pub const PARTS_KEPT_MAX: usize = 200_000;
+
+/// Maximum number of previous owners that are stored for each address.
+const PREVIOUS_KEPT_MAX: usize = 4;
+/// Time after the end of its order for which announcements of a previous owner are expected, in seconds: it repeats
+/// them until it receives the order, and the clocks of nodes and control server differ.
+const PREVIOUS_ANNOUNCES_SECS: i64 = 30;
 
 /// Announcement states in one report of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -49,6 +55,9 @@ struct AddressReports {
     parts: BTreeMap<Name, ReportedState>,
     /// Logical time at which the control server last recorded a new candidate order.
     ordered_at: u64,
+    /// Previous first candidates of the recorded orders, each with the time at which another one replaced it,
+    /// newest last; at most [`PREVIOUS_KEPT_MAX`].
+    previous: Vec<(Name, Timestamp)>,
 }
 
 #[derive(Debug)]
@@ -118,11 +127,28 @@ impl AnnouncementBook {
         was_there
     }
 
-    /// Records that the server has written a new candidate order for an address. From then on, a node that
-    /// became owner before the new order no longer counts as having taken over the address.
-    pub fn record_order(&mut self, address: IpAddr) {
+    /// Records that the server has written a new candidate order for an address at `now`, and the first candidate
+    /// of the previous order. From then on, a node that became owner before the new order no longer counts as
+    /// having taken over the address.
+    pub fn record_order(&mut self, address: IpAddr, previous: Option<&Name>, now: Timestamp) {
         self.turn += 1;
-        self.pages.entry(address).or_default().ordered_at = self.turn;
+        let page = self.pages.entry(address).or_default();
+        page.ordered_at = self.turn;
+        if let Some(previous) = previous {
+            page.previous.retain(|(node, _)| node != previous);
+            page.previous.push((previous.clone(), now));
+            let surplus = page.previous.len().saturating_sub(PREVIOUS_KEPT_MAX);
+            page.previous.drain(..surplus);
+        }
+    }
+
+    /// Returns true if the control server had ordered a node to announce an address, so that announcements of the
+    /// node at the time `at` are expected.
+    #[must_use]
+    pub fn was_ordered(&self, address: IpAddr, node: &Name, at: Timestamp) -> bool {
+        let previous = self.pages.get(&address).map(|page| &*page.previous).unwrap_or_default();
+        let expected_until = |ended: Timestamp| ended.unix_seconds().saturating_add(PREVIOUS_ANNOUNCES_SECS);
+        previous.iter().any(|(name, ended)| name == node && at.unix_seconds() <= expected_until(*ended))
     }
 
     /// Removes the states of nodes and addresses for which `has_node` or `has_address` returns false.
@@ -133,6 +159,7 @@ impl AnnouncementBook {
         });
         self.pages.retain(|address, page| {
             page.parts.retain(|node, _| has_node(node));
+            page.previous.retain(|(node, _)| has_node(node));
             has_address(*address)
         });
         self.parts = self.pages.values().map(|page| page.parts.len()).sum();
@@ -174,7 +201,6 @@ impl AnnouncementBook {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::primitives::quantity::Timestamp;
 
     const ADDRESS: &str = "192.0.2.7";
 
@@ -222,7 +248,7 @@ mod tests {
         report(&mut book, "c", AnnouncementRole::Owner, 1);
         report(&mut book, "b", AnnouncementRole::Owner, 1);
         assert_eq!(claims(&book, &order(1, &["a", "b", "c"])), ["b", "c"]);
-        book.record_order(ADDRESS.parse().unwrap());
+        book.record_order(ADDRESS.parse().unwrap(), None, Timestamp::from_unix_seconds(0));
         report(&mut book, "a", AnnouncementRole::Owner, 2);
         report(&mut book, "b", AnnouncementRole::Owner, 2);
         assert_eq!(
@@ -236,7 +262,7 @@ mod tests {
     fn states_under_an_older_order_are_no_claims() {
         let mut book = AnnouncementBook::default();
         report(&mut book, "a", AnnouncementRole::Owner, 1);
-        book.record_order(ADDRESS.parse().unwrap());
+        book.record_order(ADDRESS.parse().unwrap(), None, Timestamp::from_unix_seconds(0));
         assert_eq!(claims(&book, &order(2, &["c", "a"])), [""; 0], "an older epoch");
         report(&mut book, "a", AnnouncementRole::Owner, 2);
         assert_eq!(claims(&book, &order(2, &["c", "a"])), [""; 0], "it became owner before the order");

@@ -27,8 +27,8 @@ pub(crate) use self::rank::rendezvous;
 mod reason;
 mod takeover;
 
-pub(crate) use judge::covering;
 pub use judge::{AddressEvaluation, Eligibility, EligibleNode, evaluate};
+pub(crate) use judge::{covering, has_on_interface};
 pub use reason::{IneligibleReason, NoCandidateReason};
 
 /// Cluster state and node reports on which the choice of announcing nodes is based.

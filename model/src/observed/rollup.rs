@@ -6,6 +6,7 @@ mod assigned;
 mod bgp;
 mod bgp_peer;
 mod by_bgp;
+mod conflict;
 mod health;
 mod node;
 mod sources;
@@ -68,6 +69,9 @@ pub struct NodeView<'a> {
     pub name: &'a Name,
     /// True if the agent currently reports: the last report is not older than the lease.
     pub is_connected: bool,
+    /// True if the agent has closed its feed (state stream) or its process has ended, and the agent has neither
+    /// reported nor opened a feed since.
+    pub has_left: bool,
     /// True if two agents report under the name of this Node.
     pub is_contested: bool,
     /// True if the Node has not reported for so long (announcement lease) that it is no candidate for
@@ -77,6 +81,15 @@ pub struct NodeView<'a> {
     pub last_report: Option<Timestamp>,
     /// Last report of the agent; `None` if it has not reported to this server yet.
     pub report: Option<&'a Report>,
+}
+
+impl NodeView<'_> {
+    /// Returns true if the last report describes the present state of the Node: the report is not older than the
+    /// lease, and the agent has not closed its connection since.
+    #[must_use]
+    pub const fn is_reporting(&self) -> bool {
+        self.is_connected && !self.has_left
+    }
 }
 
 /// Views (lease state and last report) of all Nodes, with indices. With these, the time to compute the status

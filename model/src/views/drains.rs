@@ -51,6 +51,11 @@ pub struct DrainList {
     /// Number of endpoints beyond the limit of `items`. The values of `connections` and `isOver` take them
     /// into account.
     pub omitted: usize,
+    /// Number of open connections that the Node of the filter carries for Services with load balancer addresses, to
+    /// endpoints that are not in `items`. A drain of the Node resets those that entered by an address that moves to
+    /// another node. Absent without a Node in the filter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections_through_node: Option<u64>,
 }
 
 /// Endpoint of a Service that is in drain or maintenance.
@@ -92,14 +97,24 @@ pub fn drains<'a>(
     views: &[NodeView<'_>],
     epoch: Epoch,
 ) -> DrainList {
-    let mut list = DrainList { connections: 0, is_over: true, items: Vec::new(), omitted: 0 };
+    let mut list = DrainList {
+        connections: 0,
+        is_over: true,
+        items: Vec::new(),
+        omitted: 0,
+        connections_through_node: filter.node.as_ref().map(|_| 0),
+    };
     for service in services.filter(|service| filter.takes_service(&service.service)) {
         let counts = ConnectionCounts { book, views, wanted: Position { epoch, revision: service.revision } };
         for port in &service.ports {
             for endpoint in &port.endpoints {
-                let Some(maintenance) = &endpoint.maintenance else { continue };
-                if filter.takes_endpoint(endpoint) {
-                    list.push(counts.drained(service, port, endpoint, maintenance));
+                match &endpoint.maintenance {
+                    Some(maintenance) if filter.takes_endpoint(endpoint) => {
+                        list.push(counts.drained(service, port, endpoint, maintenance));
+                    }
+                    Some(_) | None => {
+                        list.add_through_node(counts.through_node(service, port, endpoint, filter));
+                    }
                 }
             }
         }
@@ -121,6 +136,11 @@ impl DrainFilter {
 }
 
 impl DrainList {
+    fn add_through_node(&mut self, connections: u64) {
+        self.connections_through_node =
+            self.connections_through_node.map(|sum| sum.saturating_add(connections));
+    }
+
     fn push(&mut self, drained: DrainedEndpoint) {
         self.connections = self.connections.saturating_add(drained.connections);
         self.is_over &= drained.connections == 0 && drained.unknown.is_empty();
@@ -129,6 +149,17 @@ impl DrainList {
         } else {
             self.omitted += 1;
         }
+    }
+}
+
+/// Returns the key of the traffic counters of an endpoint. With a port range, connections keep the destination port of
+/// the client.
+fn target(port: &CompiledPort, endpoint: &CompiledEndpoint) -> TargetKey {
+    let is_range = port.range().single().is_none();
+    TargetKey {
+        protocol: port.protocol,
+        address: endpoint.address,
+        port: (!is_range).then_some(endpoint.port),
     }
 }
 
@@ -143,6 +174,26 @@ struct ConnectionCounts<'a> {
 }
 
 impl ConnectionCounts<'_> {
+    /// Returns the number of open connections to an endpoint through the Node of the filter, if the Service has a
+    /// load balancer address.
+    fn through_node(
+        &self,
+        service: &CompiledService,
+        port: &CompiledPort,
+        endpoint: &CompiledEndpoint,
+        filter: &DrainFilter,
+    ) -> u64 {
+        let Some(node) = filter.node.as_ref().filter(|_| !service.load_balancer_ips.is_empty()) else {
+            return 0;
+        };
+        let target = target(port, endpoint);
+        self.book
+            .active(&service.service, &target)
+            .filter(|(name, _)| *name == node)
+            .map(|(_, active)| active)
+            .sum()
+    }
+
     fn drained(
         &self,
         service: &CompiledService,
@@ -150,12 +201,7 @@ impl ConnectionCounts<'_> {
         endpoint: &CompiledEndpoint,
         maintenance: &Maintenance,
     ) -> DrainedEndpoint {
-        let is_range = port.range().single().is_none();
-        let target = TargetKey {
-            protocol: port.protocol,
-            address: endpoint.address,
-            port: (!is_range).then_some(endpoint.port),
-        };
+        let target = target(port, endpoint);
         let mut nodes: BTreeMap<Name, u64> = BTreeMap::new();
         let mut connections: u64 = 0;
         for (node, active) in self.book.active(&service.service, &target) {

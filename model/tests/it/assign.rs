@@ -25,7 +25,7 @@ use model::{
             AnnouncementInputs, NodeView, address_status, advertisement_status, pool_announced,
             service_announced,
         },
-        status::ConditionStatus,
+        status::{Condition, ConditionStatus},
     },
     primitives::{
         name::Name,
@@ -136,6 +136,7 @@ impl World {
         let view = |name| NodeView {
             name,
             is_connected: !self.silent.contains(name) && !self.lost.contains(name),
+            has_left: false,
             is_contested: false,
             is_lost: self.lost.contains(name),
             last_report: Some(Timestamp::from_unix_seconds(1_771_000_000)),
@@ -186,9 +187,10 @@ impl World {
     fn set(&mut self, last: usize, announcement: Announcement) {
         let mut record = self.snapshot().address(ip(last)).unwrap().as_address().unwrap().clone();
         assert!(announcement.epoch > record.announcement.epoch);
+        let previous = record.announcement.candidates.first().map(|first| first.node.clone());
         record.announcement = announcement;
         self.record(record);
-        self.book.record_order(ip(last));
+        self.book.record_order(ip(last), previous.as_ref(), Timestamp::from_unix_seconds(1_771_000_000));
     }
 
     fn settle_all(&mut self) -> usize {
@@ -255,6 +257,16 @@ impl World {
     fn why_not(&self, last: usize, node: &str) -> String {
         let judgement = self.with_scene(|scene| evaluate(scene, ip(last)).unwrap());
         judgement.eligibility(&name(node)).unwrap().reason().map(ToString::to_string).unwrap_or_default()
+    }
+
+    fn not_candidates(&self, last: usize) -> BTreeMap<Name, String> {
+        self.with_scene(|scene| evaluate(scene, ip(last)).unwrap().not_candidates())
+    }
+
+    /// Returns the condition of a pool with one range.
+    fn pool_condition(&self, range: &str) -> Condition {
+        let spec = serde_json::from_value(json!({ "addresses": [range] })).unwrap();
+        self.with_scene(|scene| pool_announced(scene, &name("p"), &spec))
     }
 
     fn announced(&self, at: usize) -> String {

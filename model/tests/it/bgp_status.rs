@@ -108,6 +108,7 @@ impl World {
         let view = |name| NodeView {
             name,
             is_connected: *name != self::name("d"),
+            has_left: false,
             is_contested: false,
             is_lost: false,
             last_report: Some(at(0)),

@@ -183,6 +183,7 @@ fn a_node_is_accepted_with_every_setting() {
     let view = NodeView {
         name: &name,
         is_connected: true,
+        has_left: false,
         is_contested: false,
         is_lost: false,
         last_report: None,

@@ -70,6 +70,7 @@ impl World {
             .map(|(name, report)| NodeView {
                 name,
                 is_connected: true,
+                has_left: false,
                 is_contested: false,
                 is_lost: false,
                 last_report: Some(Timestamp::from_unix_seconds(0)),

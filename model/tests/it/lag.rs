@@ -55,6 +55,7 @@ fn look(changes: &[ChangeProgress], nodes: &[(&str, Option<[u64; 3]>)]) -> LagOv
         NodeView {
             name,
             is_connected: report.is_some(),
+            has_left: false,
             is_contested: false,
             is_lost: false,
             last_report: None,

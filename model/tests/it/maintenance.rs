@@ -135,6 +135,7 @@ fn a_drain_is_over_when_every_node_has_counted_since_and_found_none() {
         let view = |name| NodeView {
             name,
             is_connected: true,
+            has_left: false,
             is_contested: false,
             is_lost: false,
             last_report: Some(Timestamp::from_unix_seconds(NOW)),
@@ -161,8 +162,35 @@ fn a_drain_is_over_when_every_node_has_counted_since_and_found_none() {
     assert!(list(&book, Some("1-9"), &elsewhere).items.is_empty());
     let on_n1 = DrainFilter { node: Some(names[0].clone()), ..all.clone() };
     assert_eq!(list(&book, Some("1-9"), &on_n1).connections, 2);
+    assert_eq!(list(&book, Some("1-9"), &all).connections_through_node, None);
     say(&mut book, json!([]));
     assert!(list(&book, Some("1-10"), &all).is_over);
+}
+
+/// Connections through a Node to endpoints elsewhere are counted for Services with load balancer addresses, because
+/// a drain of the Node moves these addresses.
+#[test]
+fn connections_through_a_node_are_counted_with_its_drain() {
+    let mut cluster = web();
+    cluster.apply(&workload("a", "n1", "10.1.0.1", json!({ "mode": "Drain" }))).unwrap();
+    let mut compiled = compiled(&cluster);
+    let names = ["n1", "n2"].map(|name| Name::parse(name).unwrap());
+    let row = |address, active| json!({ "protocol": "TCP", "address": address, "port": 80, "connections": 9, "active": active });
+    let rows = json!([row("10.1.0.1", 2), row("10.1.0.2", 3), row("10.1.0.3", 4)]);
+    let mut book = TrafficBook::default();
+    for name in &names {
+        let traffic = BTreeMap::from([(key("web"), serde_json::from_value(rows.clone()).unwrap())]);
+        book.apply(name, "boot", traffic, Timestamp::from_unix_seconds(NOW));
+    }
+    let through = |compiled: &CompiledService, node: Option<&Name>| {
+        let filter = DrainFilter { node: node.cloned(), ..DrainFilter::default() };
+        drains([compiled].into_iter(), &filter, &book, &[], Epoch(1)).connections_through_node
+    };
+    assert_eq!(through(&compiled, Some(&names[0])), Some(0), "no load balancer address");
+    compiled.load_balancer_ips.push("192.0.2.7".parse().unwrap());
+    assert_eq!(through(&compiled, Some(&names[0])), Some(7), "without those to the drained endpoint");
+    assert_eq!(through(&compiled, Some(&names[1])), Some(9), "the drained endpoint is on another node");
+    assert_eq!(through(&compiled, None), None);
 }
 
 fn report(counted_at: Option<&str>) -> Report {

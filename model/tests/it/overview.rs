@@ -101,6 +101,7 @@ fn view<'a>(name: &'a Name, report: Option<&'a Report>) -> NodeView<'a> {
     NodeView {
         name,
         is_connected: report.is_some(),
+        has_left: false,
         is_contested: false,
         is_lost: false,
         last_report: report.is_none().then(|| at(940)),

@@ -107,6 +107,7 @@ fn an_operator_accepts_or_declines_and_is_not_limited() {
     let view = NodeView {
         name: &Name::parse("n9").unwrap(),
         is_connected: true,
+        has_left: false,
         is_contested: false,
         is_lost: false,
         last_report: None,

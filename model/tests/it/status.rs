@@ -39,6 +39,7 @@ fn view<'a>(name: &'a Name, report: &'a Report) -> NodeView<'a> {
     NodeView {
         name,
         is_connected: true,
+        has_left: false,
         is_contested: false,
         is_lost: false,
         last_report: None,

@@ -60,6 +60,7 @@ fn shown(book: &TrafficBook) -> ServiceTraffic {
     let view = |name| NodeView {
         name,
         is_connected: true,
+        has_left: false,
         is_contested: false,
         is_lost: false,
         last_report: Some(at(-7)),

@@ -68,6 +68,7 @@ fn ask(failed: &[&str]) -> Vec<String> {
     let view = |name| NodeView {
         name,
         is_connected: *name != self::name("d"),
+        has_left: false,
         is_contested: false,
         is_lost: false,
         last_report: None,

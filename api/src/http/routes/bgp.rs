@@ -227,7 +227,7 @@ async fn events(
 /// BGP state is locked, because it locks the reports of the nodes.
 fn is_reporting<'a>(view: &'a View<'_>) -> impl Fn(&Name) -> bool + 'a {
     let table = view.table();
-    |node| table.view(node).is_some_and(|view| view.is_connected)
+    |node| table.view(node).is_some_and(|view| view.is_reporting())
 }
 
 fn parse_prefix(text: &str) -> Result<IpNet, Problem> {

@@ -108,18 +108,24 @@ async fn feed(
             let stop = app.observations.nodes.begin_feed(&node, &app.stop_streams);
             let asks = app.queries.open(&node);
             let feeding = Arc::clone(&app.feeding);
-            let feed = Feed { node, resume, hub, feeding, metrics, stop };
+            let end = stop.clone();
+            let feed = Feed { node: node.clone(), resume, hub, feeding, metrics, stop };
             tokio::spawn(async move {
-                feed.run(pieces, gzip, asks).await;
+                if feed.run(pieces, gzip, asks).await {
+                    app.observations.end_feed(&node, &end);
+                }
                 drop(permit);
             });
         }
         Some(AsksQuery::Only) => {
             let stop = app.observations.nodes.begin_questions(&node, &app.stop_streams);
             let asks = app.queries.open(&node);
-            let feed = Questions { node, hub, metrics, stop };
+            let end = stop.clone();
+            let feed = Questions { node: node.clone(), hub, metrics, stop };
             tokio::spawn(async move {
-                feed.run(pieces, gzip, asks).await;
+                if feed.run(pieces, gzip, asks).await {
+                    app.observations.end_feed(&node, &end);
+                }
                 drop(permit);
             });
         }

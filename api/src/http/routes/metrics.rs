@@ -57,7 +57,7 @@ async fn metrics(State(app): State<Shared>) -> Response {
     };
     let mut moment = traffic::registry(&app.observations.traffic());
     let table = view.table();
-    let is_reporting = |node: &Name| table.view(node).is_some_and(|view| view.is_connected);
+    let is_reporting = |node: &Name| table.view(node).is_some_and(|view| view.is_reporting());
     bgp_metrics::register(&mut moment, &app.observations.bgp(), is_reporting);
     let (book, guard) = (app.observations.health.book(), app.observations.health.guard());
     health_metrics::register(&mut moment, &published.snapshot, &book, &guard, app.source.now());

@@ -32,12 +32,12 @@ pub(crate) struct Questions {
 
 impl Questions {
     /// Sends queries to the agent until it disconnects or its Node is deleted. `asks` receives the lines with
-    /// queries.
-    pub(crate) async fn run(self, pieces: Pieces, gzip: bool, mut asks: mpsc::Receiver<Bytes>) {
+    /// queries. Returns true if the agent has disconnected.
+    pub(crate) async fn run(self, pieces: Pieces, gzip: bool, mut asks: mpsc::Receiver<Bytes>) -> bool {
         let mut sink = Sink::new(pieces, gzip, Arc::clone(&self.metrics));
-        // The agent disconnected; there is no recipient for the error.
-        let _ = self.serve(&mut sink, &mut asks).await;
+        let served = self.serve(&mut sink, &mut asks).await;
         sink.finish().await;
+        served.is_err()
     }
 
     async fn serve(&self, sink: &mut Sink, asks: &mut mpsc::Receiver<Bytes>) -> Result<(), Gone> {

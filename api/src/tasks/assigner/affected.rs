@@ -29,11 +29,16 @@ impl Assigner {
             None => self.orders.remove(&address),
         };
         let owner = |order: Option<&Announcement>| order?.candidates.first().map(|first| first.node.clone());
-        count(&mut self.owned, owner(before.as_ref()).as_ref(), owner(order).as_ref());
+        let (from, to) = (owner(before.as_ref()), owner(order));
+        if from.is_some() && to.is_some() && from != to {
+            self.app.metrics.address_owner_changes.inc();
+        }
+        count(&mut self.owned, from.as_ref(), to.as_ref());
         match order {
             Some(order) => {
                 if before.is_some_and(|before| before.epoch != order.epoch) {
-                    self.app.observations.announcements().record_order(address);
+                    let now = self.app.source.now();
+                    self.app.observations.announcements().record_order(address, from.as_ref(), now);
                 }
                 self.mark(address);
             }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     assert_complete, properties,
-    world::{ADDRESS, SINCE, World, assert_same, checked},
+    world::{ADDRESS, SINCE, STRANGER, World, assert_same, checked},
 };
 use crate::support::START;
 
@@ -63,6 +63,10 @@ fn lies(field: &str) -> Vec<Value> {
             json!({ "addresses": [], "kernel": "0.0.1", "capabilities": [] }),
             // The link-layer address of another machine, as if it were one of its own.
             json!({ "addresses": ["198.51.100.9"], "linkLayerAddresses": { "eth0": "02:00:00:00:00:01", "eth1": "ff:ff:ff:ff:ff:ff" } }),
+            // The link-layer address of the stranger of whom the owner warns.
+            json!({
+                "addresses": ["198.51.100.9"], "linkLayerAddresses": { "eth0": STRANGER },
+            }),
         ],
         "counters" => vec![json!({ "driftRepairs": u64::MAX, "passes": u64::MAX, "feedBytes": u64::MAX })],
         "warnings" => vec![json!(["n1 is down", "everything is down"])],
@@ -102,6 +106,8 @@ fn lies(field: &str) -> Vec<Value> {
 async fn a_false_report_concerns_the_node_alone() {
     let world = World::new().await;
     let before = world.look().await;
+    let has_alarm = before.iter().any(|line| line.contains("\"announced\":\"Conflict\""));
+    assert!(has_alarm, "{before:#?}");
     let fields = properties("Report");
     let mut count = 0;
     for field in &fields {

@@ -14,6 +14,8 @@ use crate::support::{
 
 /// Address of Service `web`, which an honest node announces.
 pub(super) const ADDRESS: &str = "198.51.100.100";
+/// Link-layer address of a stranger that announces this address as well.
+pub(super) const STRANGER: &str = "02:00:00:00:00:66";
 /// Time of the changes that reports contain.
 pub(super) const SINCE: &str = "2026-11-21T09:00:00Z";
 
@@ -43,7 +45,7 @@ impl World {
         let owner = if order(&record)[0] == "n1" { "n1" } else { "n2" };
         let announced = json!({
             "role": "Owner", "epoch": record["spec"]["announcement"]["epoch"], "since": SINCE, "reason": "first in rank",
-            "interfaces": ["eth0"],
+            "interfaces": ["eth0"], "conflict": { "mac": STRANGER, "interface": "eth0", "at": SINCE },
         });
         world.report(owner, json!({ "announcements": { ADDRESS: announced } })).await;
         world.pass_tasks().await;
@@ -210,7 +212,13 @@ fn object_of(object: &Value) -> Option<String> {
     }
     let fields = object.as_object_mut().unwrap();
     if !is_node {
-        fields.remove("status");
+        let status = fields.remove("status");
+        // The alarm about the stranger.
+        let conditions = status.as_ref().and_then(|status| status["conditions"].as_array());
+        let announced = conditions.into_iter().flatten().find(|one| one["type"] == "Announced");
+        if let Some(announced) = announced.filter(|_| fields["kind"] == "Address") {
+            fields.insert("announced".to_owned(), announced["reason"].clone());
+        }
     } else if let Some(status) = fields.get_mut("status").and_then(Value::as_object_mut) {
         // Depends on the newest revision.
         status.remove("conditions");

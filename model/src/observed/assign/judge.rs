@@ -14,7 +14,7 @@ use crate::{
         address::{AddressSpec, Candidate},
         advertisement::{AdvertisementSpec, AdvertisementType, InterfaceName, WhenIsolated},
         metadata::Labels,
-        node::NodeSpec,
+        node::{NodeSpec, ProxyMode},
         resource::{Kind, Object, ObjectKey, Spec},
         selector::Selector,
     },
@@ -164,6 +164,9 @@ impl EvaluationContext<'_> {
             None => IneligibleReason::NeverReported,
         };
         let Some(report) = view.report else { return Eligibility::NotReady { fit: None, reason: silent } };
+        if self.is_on_interface(view.name, report) {
+            return Eligibility::Ineligible(IneligibleReason::OnInterface(self.record.address));
+        }
         let candidate = match self.place(view.name, node, &report.facts, &selecting) {
             Ok(candidate) => candidate,
             Err(reason) => return Eligibility::Ineligible(reason),
@@ -178,6 +181,14 @@ impl EvaluationContext<'_> {
             None if !view.is_connected => Eligibility::NotReady { fit: Some(fit), reason: silent },
             None => Eligibility::Eligible(fit),
         }
+    }
+
+    /// Returns true if a node that is no candidate yet has the address on an interface, for another purpose than
+    /// this product. In ipvs mode the virtual addresses are on an interface. A candidate is not examined, because it
+    /// may have left ipvs mode a moment ago.
+    fn is_on_interface(&self, name: &Name, report: &Report) -> bool {
+        let is_candidate = self.record.announcement.candidates.iter().any(|one| one.node == *name);
+        !is_candidate && has_on_interface(report, self.record.address)
     }
 
     fn selecting(&self, labels: &Labels) -> impl Iterator<Item = &AdvertisementSpec> {
@@ -266,6 +277,12 @@ impl EvaluationContext<'_> {
         }
         unverified
     }
+}
+
+/// Returns true if a node reports an address as its own. False in ipvs mode, in which the virtual addresses are
+/// addresses of the node as well.
+pub(crate) fn has_on_interface(report: &Report, address: IpAddr) -> bool {
+    report.mode != ProxyMode::Ipvs && report.facts.addresses.contains(&address)
 }
 
 /// Returns true if a network can contain neighbors: it is not a single address (/32 or /128).

@@ -35,6 +35,8 @@ pub enum IneligibleReason {
     /// The Node has no address of its own in the network of the load balancer address, so other candidates could
     /// not monitor it.
     NoOwnAddress,
+    /// This address is configured on an interface of the Node, whose kernel replies to requests for it.
+    OnInterface(IpAddr),
     /// No Service that has the address is programmed on the nodes.
     NothingExposed,
     /// The Node failed to program this Service, which has the address; contains the error message.
@@ -64,6 +66,10 @@ impl fmt::Display for IneligibleReason {
             ),
             Self::NoOwnAddress => f.write_str(
                 "it has no address of its own in the network of the address, which other candidates could monitor",
+            ),
+            Self::OnInterface(address) => write!(
+                f,
+                "{address} is configured on one of its interfaces; remove it there, or exclude it from the pool"
             ),
             Self::NothingExposed => f.write_str("no Service of the address is programmed anywhere"),
             Self::Failed(service, message) => write!(f, "Service {service} failed there: {message}"),

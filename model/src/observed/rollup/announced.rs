@@ -18,11 +18,11 @@ use crate::{
     },
     observed::{
         announcements::AnnouncementBook,
-        assign::{ClusterView, NoCandidateReason, covering, evaluate},
+        assign::{ClusterView, NoCandidateReason, covering, evaluate, has_on_interface},
         status::{AddressStatus, AdvertisementStatus, Condition, ConditionStatus, ConditionType},
     },
     primitives::name::Name,
-    wire::report::{AddressConflict, AddressReport, AnnouncementRole},
+    wire::report::{AddressReport, AnnouncementRole},
 };
 
 /// Type of all conditions that this module returns.
@@ -58,7 +58,7 @@ pub fn address_status(of: &AnnouncementInputs<'_>, record: &AddressSpec) -> Addr
             .book
             .reported(record.address)
             .map(|(node, said)| {
-                let conflict = of.actual_conflict(record.address, node, said);
+                let conflict = of.actual_conflict(record, node, said);
                 (node.clone(), AddressReport { conflict, ..said.clone() })
             })
             .collect(),
@@ -104,7 +104,7 @@ pub fn address_standing<'a>(
     record: &AddressSpec,
 ) -> (AddressStanding, Option<&'a Name>) {
     let owner = of.owner(record).map(|(node, _)| node).filter(|node| of.is_reporting(node));
-    let standing = if of.conflict(record.address).is_some() {
+    let standing = if of.conflict(record).is_some() {
         AddressStanding::Conflicting
     } else if owner.is_some() || of.is_announced_by_bgp(record) {
         AddressStanding::Announced
@@ -115,14 +115,14 @@ pub fn address_standing<'a>(
 }
 
 impl AnnouncementInputs<'_> {
-    fn view(&self, node: &Name) -> Option<&NodeView<'_>> {
+    pub(super) fn view(&self, node: &Name) -> Option<&NodeView<'_>> {
         let at = self.scene.nodes.binary_search_by(|view| view.name.cmp(node)).ok()?;
         self.scene.nodes.get(at)
     }
 
     /// Returns true if the agent of a node currently reports.
     pub(super) fn is_reporting(&self, node: &Name) -> bool {
-        self.view(node).is_some_and(|view| view.is_connected)
+        self.view(node).is_some_and(NodeView::is_reporting)
     }
 
     /// Returns the node that owns (announces) the address according to its own report. If there are several,
@@ -144,7 +144,7 @@ impl AnnouncementInputs<'_> {
         if record.services.is_empty() {
             return no(AT, ConditionReason::InQuarantine, format!("no Service has {address}"));
         }
-        if let Some(conflict) = self.conflict(address) {
+        if let Some(conflict) = self.conflict(record) {
             return conflict;
         }
         match (self.by_l2(record), self.by_bgp(record)) {
@@ -188,55 +188,6 @@ impl AnnouncementInputs<'_> {
             no(AT, ConditionReason::NotYetAnnounced, message)
                 .hint("check that tidegate-agent runs on that node, and its status of the address"),
         )
-    }
-
-    fn conflict(&self, address: IpAddr) -> Option<Condition> {
-        let conflicts: Vec<_> = self
-            .book
-            .reported(address)
-            .filter_map(|(node, said)| Some((node, self.actual_conflict(address, node, said)?)))
-            .collect();
-        if let Some((node, conflict)) = conflicts.iter().find(|(_, conflict)| conflict.node.is_none()) {
-            let AddressConflict { mac, interface, at, node: _ } = conflict;
-            let message =
-                format!("{node} detects that {mac} announces {address} too, on {interface}, last at {at}");
-            return Some(no(AT, ConditionReason::Conflict, message).hint(
-                "remove the address from the machine with that link-layer address, or reserve it in the pool",
-            ));
-        }
-        let (node, AddressConflict { node: Some(other), .. }) = conflicts.first()? else { return None };
-        let message = format!("{node} and {other} both announce {address}");
-        Some(no(AT, ConditionReason::TwoOwners, message).hint(
-            "the node of lower rank yields; if the state persists, check that both nodes reach control",
-        ))
-    }
-
-    /// Returns the conflict that a node reports for an address, with the name of the other machine if this is a
-    /// known node. `None` if the other machine is a node that does not announce the address any longer, or the
-    /// reporting node itself: the address has only moved.
-    fn actual_conflict(
-        &self,
-        address: IpAddr,
-        reporter: &Name,
-        said: &AddressReport,
-    ) -> Option<AddressConflict> {
-        let conflict = said.conflict.clone()?;
-        let Some(node) = conflict.node.clone().or_else(|| self.node_with(&conflict.mac)) else {
-            return Some(conflict);
-        };
-        let announces = |node: &Name| {
-            self.is_reporting(node) && self.book.role(address, node, 0) == Some(AnnouncementRole::Owner)
-        };
-        (node != *reporter && announces(&node) && announces(reporter))
-            .then_some(AddressConflict { node: Some(node), ..conflict })
-    }
-
-    fn node_with(&self, mac: &str) -> Option<Name> {
-        let has_it = |view: &&NodeView<'_>| {
-            let facts = view.report.map(|report| &report.facts);
-            facts.is_some_and(|facts| facts.link_layer_addresses.values().any(|known| known == mac))
-        };
-        self.scene.nodes.iter().find(has_it).map(|view| view.name.clone())
     }
 
     fn nobody(&self, address: IpAddr) -> Condition {
@@ -308,7 +259,8 @@ pub fn pool_announced(scene: &ClusterView<'_>, name: &Name, spec: &AddressPoolSp
     let is_outside = |range: &&AddressRange| !networks().any(|network| meets(range, network));
     let outside: Vec<_> = spec.addresses.iter().filter(is_outside).map(ToString::to_string).collect();
     if outside.is_empty() {
-        return yes(AT, ConditionReason::Announceable);
+        let message = addresses_of_nodes(scene, spec);
+        return Condition { message, ..yes(AT, ConditionReason::Announceable) };
     }
     no(
         AT,
@@ -316,6 +268,25 @@ pub fn pool_announced(scene: &ClusterView<'_>, name: &Name, spec: &AddressPoolSp
         format!("{} of pool {name} is in no network of a node", outside.join(", ")),
     )
     .hint("an address is announced by ARP or NDP only inside a network of the node; choose ranges there")
+}
+
+/// Maximum number of addresses of nodes that the status of a pool names.
+const NODE_ADDRESSES_NAMED_MAX: usize = 10;
+
+/// Returns a message that names the addresses of a pool that are configured on interfaces of nodes, so that these
+/// nodes do not announce them; empty if there are none.
+fn addresses_of_nodes(scene: &ClusterView<'_>, spec: &AddressPoolSpec) -> String {
+    let reports = scene.nodes.iter().filter_map(|view| Some((view.name, view.report?)));
+    let own = reports.flat_map(|(name, report)| {
+        let addresses = report.facts.addresses.iter().filter(|address| has_on_interface(report, **address));
+        addresses.map(move |address| (name, *address))
+    });
+    let inside: Vec<_> = own
+        .filter(|(_, address)| spec.contains(*address))
+        .take(NODE_ADDRESSES_NAMED_MAX)
+        .map(|(name, address)| format!("{address} is configured on an interface of node {name}"))
+        .collect();
+    inside.join("; ")
 }
 
 fn meets(range: &AddressRange, network: &IpNet) -> bool {

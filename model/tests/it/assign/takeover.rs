@@ -180,6 +180,44 @@ fn conflict(mac: &str, node: Option<&str>) -> Option<AddressConflict> {
     Some(AddressConflict { mac: mac.to_owned(), interface: "eth0".to_owned(), at, node: node.map(name) })
 }
 
+/// A node that reports the link-layer address of a stranger does not end the alarm about it. Its report is believed
+/// if the control server had ordered it to announce the address at that time, or if a third node has recognized it.
+#[test]
+fn a_claimed_link_layer_address_does_not_silence_a_conflict() {
+    let mut world = World::new(&["a", "b", "c"], 1);
+    world.settle(101);
+    let [owner, liar, third] = &world.order(101)[..] else { panic!() };
+    let (owner, liar, third) = (owner.clone(), liar.clone(), third.clone());
+    let facts = json!({
+        "addresses": [ip(host(&name(&liar)))], "subnets": { "eth0": ["192.0.2.0/24"] },
+        "linkLayerAddresses": { "eth0": "02:00:00:00:00:99" },
+    });
+    let heard = conflict("02:00:00:00:00:99", None);
+    world.say_with(&owner, 101, AnnouncementRole::Owner, 1, heard.clone());
+    world.reports.insert(name(&liar), report(host(&name(&liar)), json!({ "facts": facts })));
+    for role in [None, Some(AnnouncementRole::Standby), Some(AnnouncementRole::Held)] {
+        if let Some(role) = role {
+            world.say(&liar, 101, role, 1);
+        }
+        let shown = world.announced(1);
+        assert!(shown.starts_with("False Conflict"), "{role:?}: {shown}");
+        assert!(shown.contains(&format!("; node {liar} claims this link-layer address")), "{shown}");
+    }
+    world.say(&liar, 101, AnnouncementRole::Owner, 1);
+    assert!(world.announced(1).starts_with("False TwoOwners"), "{}", world.announced(1));
+    world.say(&liar, 101, AnnouncementRole::Standby, 1);
+
+    let at = |secs: i64| Timestamp::from_unix_seconds(1_771_000_000 + secs);
+    world.book.record_order(ip(101), Some(&name(&liar)), at(-31));
+    assert!(world.announced(1).starts_with("False Conflict"), "the order ended before");
+    world.book.record_order(ip(101), Some(&name(&liar)), at(-1));
+    assert!(world.announced(1).starts_with("True Announced"), "the address has moved");
+    world.book.record_order(ip(101), Some(&name(&liar)), at(-31));
+
+    world.say_with(&third, 101, AnnouncementRole::Standby, 1, conflict("02:00:00:00:00:99", Some(&liar)));
+    assert!(world.announced(1).starts_with("True Announced"), "another node has recognized it");
+}
+
 /// Only an unknown machine is a conflict. A node that announces the address, too, has its own reason, and only
 /// while both nodes announce it.
 #[test]
@@ -198,6 +236,7 @@ fn f124_a_conflict_is_an_unknown_machine_and_a_node_is_named() {
     assert!(world.announced(1).starts_with("False Conflict"), "{}", world.announced(1));
     assert!(world.announced(1).contains("02:00:00:00:00:99"), "{}", world.announced(1));
 
+    world.book.record_order(ip(101), Some(&name(&other)), Timestamp::from_unix_seconds(1_771_000_000));
     for heard in [conflict("02:00:00:00:00:0b", None), conflict("02:00:00:00:00:0c", Some(&other))] {
         world.say(&other, 101, AnnouncementRole::Standby, 1);
         world.say_with(&owner, 101, owns, 1, heard.clone());
