@@ -27,7 +27,7 @@ use crate::{
     views::{
         drain::{entity_tag, merged, patch, patch_set, progress},
         render::object_name,
-        typed::{ObjectHeader, decode, items},
+        typed::{ObjectHeader, decode, documents::RemainingConnections, items},
     },
 };
 
@@ -95,10 +95,11 @@ async fn take_out(
     manner: &DrainOptions,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let changed = change(client, subject, wish, terminal).await?;
-    if subject.dry_run && subject.what == What::Node {
+    if subject.what == What::Node {
+        // Counted before the change, because the addresses move at once.
         note_moves(client, subject, terminal).await?;
     }
+    let changed = change(client, subject, wish, terminal).await?;
     if manner.wait {
         wait(client, subject, &changed, manner.wait_timeout, terminal).await?;
     }
@@ -129,22 +130,40 @@ async fn change(
     Ok(changed)
 }
 
-/// Prints the number of load balancer addresses that a drain of the Node moves to other nodes. Prints nothing if
-/// the caller may not read addresses.
+/// Prints the number of load balancer addresses that a drain of the Node moves to other nodes, and the number of
+/// connections that the move may reset. Prints nothing if the caller may not read addresses.
 async fn note_moves(client: &Client, subject: &DrainSubject, terminal: &mut Terminal) -> Result<(), Failure> {
     let look = || Request::get("/v1/addresses").query("node", Some(subject.name.as_str()));
     let list = match client.list(look).await {
         Ok(list) => list.envelope,
-        Err(Failure::Refused(problem)) if problem.rejection.status == FORBIDDEN => return Ok(()),
-        Err(failure) => return Err(failure),
+        Err(failure) => return unless_forbidden(failure),
     };
     let moved = match items(&list, "/items").len() {
         0 => return Ok(()),
         1 => "1 load balancer address moves to another node".to_owned(),
         addresses => format!("{addresses} load balancer addresses move to other nodes"),
     };
-    terminal.note(&format!("{moved}; established connections through this node are reset"));
+    let drains = Request::get("/v1/drains").query("node", Some(subject.name.as_str()));
+    let remaining: RemainingConnections = match client.send(drains).await {
+        Ok(remaining) => decode(&remaining).unwrap_or_default(),
+        Err(failure) => {
+            unless_forbidden(failure)?;
+            RemainingConnections::default()
+        }
+    };
+    let count = match remaining.connections_through_node {
+        Some(count) => format!(" (at most {count} at the last count)"),
+        None => String::new(),
+    };
+    terminal.note(&format!("{moved}; established connections through this node are reset{count}"));
     Ok(())
+}
+
+fn unless_forbidden(failure: Failure) -> Result<(), Failure> {
+    match failure {
+        Failure::Refused(problem) if problem.rejection.status == FORBIDDEN => Ok(()),
+        failure => Err(failure),
+    }
 }
 
 fn request(subject: &DrainSubject, kind: Kind, wish: &Wish) -> Result<Request, Failure> {

@@ -60,6 +60,7 @@ pub(crate) fn merged(lists: Vec<RemainingConnections>) -> RemainingConnections {
     RemainingConnections {
         connections: lists.iter().map(|list| list.connections).sum(),
         is_over: lists.iter().all(|list| list.is_over),
+        connections_through_node: None,
         items: lists.into_iter().flat_map(|list| list.items).collect(),
     }
 }

@@ -15,8 +15,9 @@ fn body(request: &str) -> Value {
 fn a_drain_patches_the_object_and_waits_until_no_connection_is_left() {
     let stub = Stub::new(|number, _, stream| {
         let answer = match number {
-            0 => json!({ "kind": "Node", "metadata": { "name": "n1" } }),
-            1 | 2 => json!({ "connections": 2, "isOver": false, "items": [
+            0 => json!({ "items": [] }),
+            1 => json!({ "kind": "Node", "metadata": { "name": "n1" } }),
+            2 | 3 => json!({ "connections": 2, "isOver": false, "items": [
                 { "nodes": { "n2": 2 }, "unknown": { "n3": "silent" } },
             ] }),
             _ => json!({ "connections": 0, "isOver": true, "items": [] }),
@@ -33,8 +34,8 @@ fn a_drain_patches_the_object_and_waits_until_no_connection_is_left() {
     );
     assert_eq!(err, "2 connections left: n2 2; unknown: n3 (silent)\n");
     let look = "GET /v1/drains?node=n1 HTTP/1.1";
-    assert_eq!(stub.first_lines(), ["PATCH /v1/nodes/n1 HTTP/1.1", look, look, look]);
-    let patch = body(&stub.requests.lock().unwrap()[0]);
+    assert_eq!(stub.first_lines()[1..], ["PATCH /v1/nodes/n1 HTTP/1.1", look, look, look]);
+    let patch = body(&stub.requests.lock().unwrap()[1]);
     let asked = &patch["spec"]["maintenance"];
     assert_eq!(
         (&asked["mode"], &asked["reason"], &asked["by"]),
@@ -43,32 +44,39 @@ fn a_drain_patches_the_object_and_waits_until_no_connection_is_left() {
     assert!(asked["deadline"].as_str().unwrap().ends_with('Z'), "{asked}");
 }
 
-/// A preview of the drain of a Node names the addresses that move, because a move resets connections.
+/// The drain of a Node and its preview name the addresses that move and the connections through the node, because a
+/// move resets them.
 #[test]
 fn a_preview_of_a_drain_names_the_addresses_that_move() {
-    let stub = Stub::new(|number, _, stream| {
-        let answer = match number {
-            0 => json!({ "kind": "Node", "metadata": { "name": "n1" } }),
-            _ => json!({ "items": [{ "kind": "Address" }, { "kind": "Address" }], "metadata": {} }),
-        };
-        write_answer(stream, "200 OK", JSON, &answer.to_string());
-    });
-    let (code, out, err) = run(&stub.url, &["drain", "node", "n1", "--dry-run"]);
-    assert_eq!((code, out.as_str()), (0, "node/n1 drains (dry run)\n"), "{err}");
-    assert!(
-        err.starts_with("2 load balancer addresses move to other nodes; established connections"),
-        "{err}"
-    );
-    assert!(stub.first_lines()[1].starts_with("GET /v1/addresses?"), "{:?}", stub.first_lines());
-    assert!(stub.first_lines()[1].contains("node=n1"), "{:?}", stub.first_lines());
+    for more in [&["--dry-run"][..], &[]] {
+        let stub = Stub::new(|number, _, stream| {
+            let answer = match number {
+                0 => json!({ "items": [{ "kind": "Address" }, { "kind": "Address" }], "metadata": {} }),
+                1 => json!({ "connections": 0, "isOver": true, "items": [], "connectionsThroughNode": 17 }),
+                _ => json!({ "kind": "Node", "metadata": { "name": "n1" } }),
+            };
+            write_answer(stream, "200 OK", JSON, &answer.to_string());
+        });
+        let (code, out, err) = run(&stub.url, &[&["drain", "node", "n1"], more].concat());
+        assert_eq!(code, 0, "{err}");
+        assert!(out.starts_with("node/n1 drains"), "{out}");
+        assert_eq!(
+            err,
+            "2 load balancer addresses move to other nodes; established connections through this node are reset \
+             (at most 17 at the last count)\n"
+        );
+        let lines = stub.first_lines();
+        assert!(lines[0].starts_with("GET /v1/addresses?") && lines[0].contains("node=n1"), "{lines:?}");
+        assert_eq!(lines[1], "GET /v1/drains?node=n1 HTTP/1.1");
+    }
 }
 
-/// A preview by a caller who may not read addresses does not fail.
+/// A drain or preview by a caller who may not read addresses does not fail.
 #[test]
 fn a_preview_of_a_drain_needs_no_permission_for_addresses() {
     let stub = Stub::new(|number, _, stream| {
         let (status, kind, answer) = match number {
-            0 => ("200 OK", JSON, json!({ "kind": "Node", "metadata": { "name": "n1" } })),
+            1 => ("200 OK", JSON, json!({ "kind": "Node", "metadata": { "name": "n1" } })),
             _ => (
                 "403 Forbidden",
                 "application/problem+json",

@@ -253,6 +253,9 @@ pub(crate) struct RemainingConnections {
     pub(crate) is_over: bool,
     /// Connections of each endpoint.
     pub(crate) items: Vec<EndpointConnections>,
+    /// Number of connections through the Node of the request, to endpoints that are not drained; `None` if the
+    /// server does not count them.
+    pub(crate) connections_through_node: Option<u64>,
 }
 
 /// Connections of one drained endpoint.
