@@ -30,6 +30,8 @@ mod properties;
 mod quotas;
 mod registration;
 mod rollback;
+mod second_oracle;
+mod second_oracle_agreement;
 mod sources;
 mod status;
 mod support;
