@@ -7,6 +7,7 @@ use ::client::{
     Stream, TOKEN_REMEDY, TokenError, Url,
 };
 use model::{cluster::history::AUTHOR_LENGTH_MAX, primitives::quantity::Position};
+use nix::unistd::{Uid, User};
 use serde_json::Value;
 
 pub(crate) use ::client::Request;
@@ -177,7 +178,7 @@ impl From<TokenError> for Failure {
 /// Returns the local user as `user@host`, or only the part that is known; `None` if neither is.
 fn author() -> Option<String> {
     let known = |name: &str| std::env::var(name).ok().filter(|text| !text.trim().is_empty());
-    let user = known("USER").or_else(|| known("LOGNAME"));
+    let user = known("USER").or_else(|| known("LOGNAME")).or_else(user_of_process);
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let host = host.map(|host| host.trim().to_owned()).filter(|host| !host.is_empty());
     let author = match (user, host) {
@@ -187,6 +188,13 @@ fn author() -> Option<String> {
         (None, None) => return None,
     };
     Some(clean(&author).trim().chars().take(AUTHOR_LENGTH_MAX).collect())
+}
+
+/// Returns the name of the process's user in the user database, or its number if the database has no entry.
+fn user_of_process() -> Option<String> {
+    let uid = Uid::effective();
+    let entry = User::from_uid(uid).ok().flatten();
+    Some(entry.map_or_else(|| format!("uid-{uid}"), |user| user.name))
 }
 
 /// Returns an observer that prints each request as a `curl` command to stderr. `connection` contains the `curl`

@@ -52,7 +52,8 @@ pub struct DrainOptions {
     /// Wait until no connection is left, printing the number of remaining connections
     #[arg(long, conflicts_with = "dry_run")]
     pub wait: bool,
-    /// Stop waiting after this time, such as 90s, 30m or 2h, and exit with code 1; the drain stays in effect
+    /// Stop waiting after this time, such as 90s, 30m or 2h, and exit with code 1; the drain stays in effect. If
+    /// omitted, a --timeout on the command line is this time
     #[arg(long, value_name = "TIME", requires = "wait", value_parser = parse_long)]
     pub wait_timeout: Option<Duration>,
 }

@@ -18,8 +18,8 @@ pub struct Because {
     /// Reason for the change, recorded in the history
     #[arg(short, long, value_name = "TEXT", value_parser = parse_message)]
     pub message: Option<String>,
-    /// Allow the change even if it removes many virtual addresses or endpoints at once. Without this flag
-    /// such a change is rejected and the error lists them
+    /// Allow the change even if it removes many virtual addresses or endpoints at once, or a Node whose agent
+    /// reports. Without this flag such a change is rejected and the error lists them
     #[arg(long)]
     pub confirm: bool,
 }

@@ -4,9 +4,15 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use ::settings::{Error, FileError, Rules, SettingsFile};
-use clap::{CommandFactory as _, FromArgMatches as _, parser::ValueSource};
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, parser::ValueSource};
 
-use crate::{args::Cli, error::Failure};
+use crate::{
+    args::{
+        Cli, Command,
+        drain::{Drain, Maintenance},
+    },
+    error::Failure,
+};
 
 /// Rules for the settings file of the command: the keys that it may contain.
 pub const RULES: Rules =
@@ -15,7 +21,11 @@ pub const RULES: Rules =
 /// Parses a command line and the settings file of the user, if it exists.
 pub(crate) fn parse(words: &[OsString]) -> Result<Cli, Error> {
     let matches = Cli::command().try_get_matches_from(words)?;
-    let Some(path) = path().filter(|path| path.exists()) else { return Ok(Cli::from_arg_matches(&matches)?) };
+    let Some(path) = path().filter(|path| path.exists()) else {
+        let mut cli = Cli::from_arg_matches(&matches)?;
+        apply_timeout(&mut cli, &matches);
+        return Ok(cli);
+    };
     let command = SettingsFile::read(&path)?.apply(Cli::command(), None, RULES)?;
     let matches = command.try_get_matches_from(words)?;
     let mut cli = Cli::from_arg_matches(&matches)?;
@@ -28,7 +38,32 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Cli, Error> {
         (false, true) if cli.global.ca_file.is_some() => cli.global.ca_hash = None,
         (true | false, true | false) => {}
     }
+    apply_timeout(&mut cli, &matches);
     Ok(cli)
+}
+
+/// Uses a `--timeout` on the command line as the deadline of a command that waits, as in `kubectl wait`. The option of
+/// the command itself takes precedence.
+fn apply_timeout(cli: &mut Cli, matches: &ArgMatches) {
+    if matches.value_source("timeout") != Some(ValueSource::CommandLine) {
+        return;
+    }
+    let is_given = |id: &str| {
+        let (_, own) = matches.subcommand()?;
+        Some(own.value_source(id) == Some(ValueSource::CommandLine))
+    };
+    let timeout = cli.global.timeout;
+    if let Command::Wait(wait) = &mut cli.command
+        && is_given("at_most") == Some(false)
+    {
+        wait.at_most = timeout;
+    }
+    if let Command::Drain(Drain { manner, .. }) | Command::Maintenance(Maintenance { manner, .. }) =
+        &mut cli.command
+        && manner.wait
+    {
+        manner.wait_timeout.get_or_insert(timeout);
+    }
 }
 
 fn path() -> Option<PathBuf> {

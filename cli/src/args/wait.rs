@@ -24,7 +24,7 @@ pub struct Wait {
     /// True)
     #[arg(long = "for", value_name = "GOAL", default_value = "verified", value_parser = Goal::parse)]
     pub goal: Goal,
-    /// Maximum time to wait, such as 500ms, 60s or 5m
+    /// Maximum time to wait, such as 500ms, 60s or 5m. If omitted, a --timeout on the command line is this time
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_timeout)]
     pub at_most: Duration,
     /// Do not print progress while waiting

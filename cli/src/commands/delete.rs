@@ -1,8 +1,15 @@
-//! `delete`: removes objects given by name or by manifest.
+//! `delete`: removes objects given by name or by manifest, several of them in one write.
 
-use model::kinds::resource::{Kind, ObjectKey};
+use std::collections::BTreeSet;
 
-use super::get::parse_name;
+use model::{
+    admission::admit::OPERATIONS_MAX,
+    kinds::resource::{Kind, ObjectKey},
+};
+use serde_json::{Value, json};
+use translate::parse::Language;
+
+use super::{apply::print_outcomes, get::parse_name};
 use crate::{
     args::Delete,
     client::{Client, Request},
@@ -10,8 +17,14 @@ use crate::{
     manifest::Manifest,
     output::Terminal,
     resource::{Resource, parse_kind},
-    views::render,
+    views::{
+        render,
+        typed::{ObjectHeader, decode_items, documents::ApplyResult},
+    },
 };
+
+/// Maximum number of missing objects that a command names.
+const MISSING_NAMED_MAX: usize = 20;
 
 pub(crate) async fn run(
     client: &Client,
@@ -34,41 +47,82 @@ pub(crate) async fn run(
             "repair the endpoints, or remove spec.healthCheck from the Service",
         ));
     }
-    let total = keys.len();
-    let mut failures = Vec::new();
-    for key in &keys {
-        let request = Request::delete(key.path())
-            .query("dryRun", arguments.dry_run.then_some("true"))
-            .query("evict", arguments.evict.then_some("true"))
-            .query("confirm", arguments.because.confirm.then_some("true"))
-            .message(arguments.because.message.clone());
-        match client.send(request).await {
-            Ok(object) => {
-                terminal.print(&render::outcome(&object, "deleted", arguments.dry_run, terminal.style))?;
-            }
-            Err(failure) if arguments.ignore_not_found && failure.problem_code() == Some("NotFound") => {}
-            Err(failure) => {
-                let code = failure.exit_code();
-                failures.push(failure);
-                // If the server is unreachable, every further request would wait and fail in the same way.
-                if code == ExitCode::Unreachable {
-                    break;
-                }
-            }
-        }
+    match &keys[..] {
+        [only] => one(client, &arguments, only, terminal).await,
+        several => many(client, &arguments, several, terminal).await,
     }
-    finish(failures, total, terminal)
 }
 
-fn finish(mut failures: Vec<Failure>, total: usize, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
-    if total == 1 || failures.is_empty() {
-        return failures.pop().map_or(Ok(ExitCode::Success), Err);
+async fn one(
+    client: &Client,
+    arguments: &Delete,
+    key: &ObjectKey,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    match client.send(with_options(Request::delete(key.path()), arguments)).await {
+        Ok(object) => {
+            terminal.print(&render::outcome(&object, "deleted", arguments.dry_run, terminal.style))?;
+        }
+        Err(failure) if arguments.ignore_not_found && failure.problem_code() == Some("NotFound") => {}
+        Err(failure) => return Err(failure),
     }
-    let code = failures.iter().map(Failure::exit_code).max().unwrap_or(ExitCode::Failed);
-    for failure in &failures {
-        terminal.report(failure);
+    Ok(ExitCode::Success)
+}
+
+/// Deletes objects in requests of at most [`OPERATIONS_MAX`], so that the guards of the server judge them together.
+/// Objects that do not exist do not prevent the deletion of the others.
+async fn many(
+    client: &Client,
+    arguments: &Delete,
+    keys: &[ObjectKey],
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let distinct: BTreeSet<&ObjectKey> = keys.iter().collect();
+    let distinct: Vec<&ObjectKey> = distinct.into_iter().collect();
+    let mut missing: Vec<&ObjectKey> = Vec::new();
+    for part in distinct.chunks(OPERATIONS_MAX) {
+        let references: Vec<Value> = part.iter().map(|key| reference(key)).collect();
+        let request = Request::post("/v1/delete")
+            .body(Language::Json.media_type(), Value::from(references).to_string())
+            .query("ignoreNotFound", Some("true"));
+        let answer = client.send(with_options(request, arguments)).await?;
+        print_outcomes(&answer, arguments.dry_run, terminal)?;
+        let results: Vec<ApplyResult> = decode_items(&answer, "/results");
+        let deleted: BTreeSet<_> = results
+            .iter()
+            .map(|result| {
+                let ObjectHeader { kind, metadata } = ObjectHeader::of(&result.object);
+                (kind, metadata.namespace, metadata.name)
+            })
+            .collect();
+        missing.extend(part.iter().copied().filter(|key| {
+            let namespace = key.namespace.as_ref().map_or_else(String::new, ToString::to_string);
+            !deleted.contains(&(key.kind.to_string(), namespace, key.name.to_string()))
+        }));
     }
-    Err(Failure::Some { failed: failures.len(), total, code })
+    if missing.is_empty() || arguments.ignore_not_found {
+        return Ok(ExitCode::Success);
+    }
+    for key in missing.iter().take(MISSING_NAMED_MAX) {
+        terminal.note(&format!("{key} does not exist"));
+    }
+    Err(Failure::Some { failed: missing.len(), total: distinct.len(), code: ExitCode::Failed })
+}
+
+fn reference(key: &ObjectKey) -> Value {
+    let mut reference = json!({ "kind": key.kind.as_str(), "name": key.name.as_str() });
+    if let Some(namespace) = &key.namespace {
+        reference["namespace"] = json!(namespace.as_str());
+    }
+    reference
+}
+
+fn with_options(request: Request, arguments: &Delete) -> Request {
+    request
+        .query("dryRun", arguments.dry_run.then_some("true"))
+        .query("evict", arguments.evict.then_some("true"))
+        .query("confirm", arguments.because.confirm.then_some("true"))
+        .message(arguments.because.message.clone())
 }
 
 /// Parses the arguments `KIND NAME…` or `KIND/NAME…` and returns the keys of the objects to delete.

@@ -221,38 +221,42 @@ fn wait_says_why_not_and_ends_when_it_is_so_or_after_the_time() {
         Stub::fixed("404 Not Found", PROBLEM, r#"{"title":"Not found","status":404,"code":"NotFound"}"#);
     let (code, out, _) = run(&gone.url, &["wait", "svc", "web", "--for=deleted"]);
     assert_eq!((code, out.as_str()), (0, "service/web is gone\n"));
-    let (code, out, err) = run(&gone.url, &["wait", "svc/web", "--for=ready", "--at-most=100ms", "-q"]);
-    assert_eq!((code, out.as_str()), (1, ""));
-    assert!(
-        err.contains("service/web did not reach the goal within 0.1 s: the object does not exist"),
-        "{err}"
-    );
+    for deadline in [&["--at-most=100ms"][..], &["--timeout=100ms"], &["--timeout=5s", "--at-most=100ms"]] {
+        let words = [&["wait", "svc/web", "--for=ready", "-q"], deadline].concat();
+        let (code, out, err) = run(&gone.url, &words);
+        assert_eq!((code, out.as_str()), (1, ""));
+        assert!(
+            err.contains("service/web did not reach the goal within 0.1 s: the object does not exist"),
+            "{deadline:?}: {err}"
+        );
+    }
 }
 
 #[test]
-fn delete_goes_on_after_a_refusal_and_ignores_what_is_gone_when_asked() {
-    let stub = |number_of_ok: usize| {
-        Stub::new(move |number, _, stream| match number {
-            n if n == number_of_ok => {
-                write_answer(stream, "200 OK", JSON, r#"{"kind":"Service","metadata":{"name":"b"}}"#)
-            }
-            _ => write_answer(
-                stream,
-                "404 Not Found",
-                PROBLEM,
-                r#"{"code":"NotFound","detail":"there is no service a"}"#,
-            ),
-        })
-    };
-    let (code, out, err) = run(&stub(1).url, &["delete", "svc", "a", "b", "-n", "shop"]);
-    assert_eq!((code, out.as_str()), (1, "service/b deleted\n"), "{err}");
-    assert!(err.contains("there is no service a (NotFound, 404)") && err.contains("1 of 2 failed"), "{err}");
-    let second = stub(1);
-    let (code, _, err) = run(&second.url, &["delete", "svc/a", "eps/b", "--ignore-not-found", "--dry-run"]);
+fn several_objects_are_deleted_by_one_request_and_missing_ones_are_named() {
+    let answer = r#"{"results":[{"action":"deleted","object":
+        {"kind":"Service","metadata":{"name":"b","namespace":"shop"}}}]}"#;
+    let stub = Stub::fixed("200 OK", JSON, answer);
+    let (code, out, err) = run(&stub.url, &["delete", "svc", "a", "b", "-n", "shop"]);
+    assert_eq!((code, out.as_str()), (1, "service/b in shop deleted\n"), "{err}");
+    assert!(err.contains("Service shop/a does not exist") && err.contains("1 of 2 failed"), "{err}");
+    let second = Stub::fixed("200 OK", JSON, answer);
+    let words = ["delete", "svc/a", "eps/b", "--ignore-not-found", "--dry-run", "--confirm"];
+    let (code, _, err) = run(&second.url, &words);
     assert_eq!((code, err.as_str()), (0, ""));
-    let expected = ["services/a", "endpointsets/b"]
-        .map(|path| format!("DELETE /v1/namespaces/default/{path}?dryRun=true HTTP/1.1"));
-    assert_eq!(second.first_lines(), expected);
+    let expected = "POST /v1/delete?ignoreNotFound=true&dryRun=true&confirm=true HTTP/1.1";
+    assert_eq!(second.first_lines(), [expected]);
+}
+
+#[test]
+fn a_single_object_is_deleted_at_its_path() {
+    let stub =
+        Stub::fixed("404 Not Found", PROBLEM, r#"{"code":"NotFound","detail":"there is no service a"}"#);
+    let (code, _, err) = run(&stub.url, &["delete", "svc", "a", "-n", "shop"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("there is no service a (NotFound, 404)"), "{err}");
+    assert_eq!(stub.first_lines(), ["DELETE /v1/namespaces/shop/services/a HTTP/1.1"]);
+    assert_eq!(run(&stub.url, &["delete", "svc", "a", "--ignore-not-found"]).0, 0);
 }
 
 #[test]
@@ -420,4 +424,15 @@ fn f086_traffic_asks_for_one_service_and_prints_its_table() {
     let (code, out, note) = run(&empty.url, &["traffic", "web"]);
     assert_eq!((code, out.as_str()), (0, ""));
     assert!(note.contains("no node has reported traffic"), "{note}");
+}
+
+/// The commands of these tests run without environment variables, as in a container or a cron job.
+#[test]
+fn the_author_is_the_user_of_the_process_without_a_user_variable() {
+    let stub = Stub::fixed("200 OK", JSON, r#"{"kind":"Service","metadata":{"name":"a"}}"#);
+    assert_eq!(run(&stub.url, &["delete", "svc", "a"]).0, 0);
+    let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective()).unwrap().unwrap().name;
+    let requests = stub.requests();
+    let expected = format!("x-tidegate-author: {user}@");
+    assert!(requests[0].contains(&expected), "{}", requests[0]);
 }

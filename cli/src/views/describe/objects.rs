@@ -220,6 +220,9 @@ pub(crate) fn node(page: &mut Page, object: &Node, now: Timestamp) {
     if !spec.proxy.strict_arp {
         page.field("Strict ARP", "no: in ipvs mode the node answers ARP for all its addresses");
     }
+    if !spec.proxy.drops_invalid() {
+        page.field("Invalid packets", "forwarded");
+    }
     if let Some(identity) = &state.bgp {
         describe_bgp::node(page, identity);
     }

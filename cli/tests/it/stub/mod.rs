@@ -41,6 +41,11 @@ impl Stub {
         Self::new(move |_, _, stream| write_answer(stream, status, content_type, &body))
     }
 
+    /// Returns the received requests, each with its head and body.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
+    }
+
     pub(crate) fn first_lines(&self) -> Vec<String> {
         self.requests
             .lock()
