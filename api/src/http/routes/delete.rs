@@ -156,11 +156,12 @@ fn keys(items: &[Value]) -> Result<BTreeSet<ObjectKey>, Problem> {
         })?;
         let ObjectReference { kind, namespace, name } = reference;
         if kind.is_namespaced() != namespace.is_some() {
-            let verb = if kind.is_namespaced() { "must have" } else { "must not have" };
-            let message = format!(
-                "{verb} a namespace, because objects of kind {kind} are {}",
-                if kind.is_namespaced() { "namespaced" } else { "cluster-scoped" }
-            );
+            let (verb, scope) = if kind.is_namespaced() {
+                ("must be present", "namespaced")
+            } else {
+                ("must be absent", "cluster-scoped")
+            };
+            let message = format!("{verb}, because objects of kind {kind} are {scope}");
             return Err(invalid(format!("/items/{index}/namespace"), ViolationCode::Invalid, message));
         }
         keys.insert(ObjectKey { kind, namespace, name });
