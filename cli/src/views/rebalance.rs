@@ -44,10 +44,9 @@ pub fn loads(plan: &Value, style: Style) -> String {
 #[must_use]
 pub fn unsettled(plan: &Value) -> Option<String> {
     let RebalancePlan { unsettled, .. } = decode_or_default(Some(plan));
-    let what = match unsettled {
-        0 => return None,
-        1 => "1 address stays, because its owner does not".to_owned(),
-        more => format!("{more} addresses stay, because their owners do not"),
-    };
-    Some(format!("{what} announce at present what is recorded: see `tidegate get addresses`"))
+    match unsettled {
+        0 => None,
+        1 => Some("1 address stays, because its recorded owner does not announce it".to_owned()),
+        more => Some(format!("{more} addresses stay, because their recorded owners do not announce them")),
+    }
 }
