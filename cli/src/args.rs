@@ -12,6 +12,7 @@ pub mod health;
 mod help;
 pub mod history;
 pub mod plan;
+pub mod rebalance;
 pub mod security;
 pub mod settings;
 pub mod top;
@@ -158,6 +159,9 @@ pub enum Command {
     /// Move the announcement of an address to another node
     #[command(after_help = help::MOVE_HELP)]
     Move(Move),
+    /// Spread addresses evenly over the nodes again, after failures have moved them
+    #[command(after_help = help::REBALANCE_HELP)]
+    Rebalance(rebalance::Rebalance),
     /// Stop new connections; let existing ones finish
     #[command(after_help = help::DRAIN_HELP)]
     Drain(drain::Drain),

@@ -10,6 +10,7 @@ pub mod health;
 pub mod history;
 pub mod lag;
 pub mod plan;
+pub mod rebalance;
 pub mod render;
 pub mod security;
 pub mod servers;

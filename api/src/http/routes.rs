@@ -26,6 +26,7 @@ mod of_service;
 mod overview;
 mod plans;
 mod quota;
+mod rebalance;
 mod report;
 mod resource;
 mod roles;
@@ -80,6 +81,7 @@ pub(crate) fn router() -> Routes {
         convergence::add,
         series::add,
         what_if::add,
+        rebalance::add,
         feed::add,
         report::add,
         answer::add,

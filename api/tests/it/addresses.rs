@@ -305,6 +305,64 @@ async fn f117_an_address_is_moved_on_request_or_the_request_says_why_not() {
     assert_eq!(server.call("POST", &path, Some(json!({ "nodes": "a" }))).await.0, 422);
 }
 
+/// F117: after failures, a plan names the moves that spread the addresses again. The plan changes nothing, and has no
+/// moves after they were made.
+#[tokio::test]
+async fn f117_a_plan_names_the_moves_that_spread_addresses_again() {
+    const ADDRESSES: usize = 5;
+    let store = filled(ADDRESSES).await;
+    let server = start(&store, &["a", "b"]).await;
+    for node in ["a", "b"] {
+        send(&server, node, json!({})).await;
+    }
+    let complete = |list: &Value| list["items"].as_array().unwrap().iter().all(|one| order(one).len() == 2);
+    until(&server, "/v1/addresses", complete).await;
+    let to = |node: &str| Some(json!({ "node": node }));
+    for at in 0..ADDRESSES {
+        let path = format!("/v1/addresses/192.0.2.{}/move", 100 + at);
+        assert_eq!(server.call("POST", &path, to("a")).await.0, 200);
+    }
+    let plan = get(&server, "/v1/rebalance").await;
+    assert_eq!(
+        (&plan["moves"], &plan["unsettled"]),
+        (&json!([]), &json!(ADDRESSES)),
+        "nobody announces them yet"
+    );
+    announce_recorded(&server).await;
+    let plan = get(&server, "/v1/rebalance").await;
+    let moves = plan["moves"].as_array().unwrap();
+    assert_eq!((moves.len(), &plan["unsettled"]), (2, &json!(0)), "{plan}");
+    let load = |node: &str, addresses: u64, after: u64| json!({ "node": node, "addresses": addresses, "after": after });
+    assert_eq!(plan["nodes"], json!([load("a", 5, 3), load("b", 0, 2)]));
+    assert_eq!(
+        get(&server, "/v1/addresses?node=a").await["items"].as_array().unwrap().len(),
+        ADDRESSES,
+        "only planned"
+    );
+    for one in moves {
+        assert_eq!((one["from"].as_str(), one["to"].as_str()), (Some("a"), Some("b")));
+        let path = format!("/v1/addresses/{}/move", one["address"].as_str().unwrap());
+        assert_eq!(server.call("POST", &path, to("b")).await.0, 200);
+    }
+    announce_recorded(&server).await;
+    assert_eq!(get(&server, "/v1/rebalance").await["moves"], json!([]));
+}
+
+/// Sends reports in which the first candidate of each address announces it.
+async fn announce_recorded(server: &Server) {
+    let list = get(server, "/v1/addresses").await;
+    for node in ["a", "b"] {
+        let announced = list["items"].as_array().unwrap().iter().map(|record| {
+            let role = if order(record)[0] == node { "Owner" } else { "Standby" };
+            let part = part(role, record["spec"]["announcement"]["epoch"].as_u64().unwrap());
+            let part = part["announcements"]["192.0.2.100"].clone();
+            (record["spec"]["address"].as_str().unwrap().to_owned(), part)
+        });
+        let announced: serde_json::Map<String, Value> = announced.collect();
+        send(server, node, json!({ "announcements": announced })).await;
+    }
+}
+
 /// F168: a silent Node is no candidate after its announcement lease has expired. After its longer endpoint lease
 /// has expired, other Nodes check its Workloads, which leave service if they fail. Both change back when the Node
 /// reports again.

@@ -303,6 +303,17 @@ Examples:
   tidegate move 192.0.2.7 node-2        before maintenance of the current owner
   tidegate move 2001:db8::7 node-2 --dry-run";
 
+pub(super) const REBALANCE_HELP: &str = "\
+Failures move addresses to other nodes, and the return of a node does not move them back. This command moves
+as few addresses as necessary, one at a time: the next one moves when the new node announces the previous
+one. New connections are not affected, but a move resets those that are established through the previous
+owner, so addresses are never spread automatically. Addresses that their owner does not announce are not moved. The command
+stops at the first move that fails; repeat it to continue.
+
+Examples:
+  tidegate rebalance --dry-run          the moves, and the number of addresses of each node before and after
+  tidegate rebalance -m 'node-2 is back'";
+
 pub(super) const DRAIN_HELP: &str = "\
 New connections go to other endpoints at once, or are refused if there are none. Established TCP
 connections may finish, whatever the removal policy of the Service. Each node terminates the rest at the

@@ -18,6 +18,7 @@ mod history;
 mod import;
 mod move_address;
 mod plans;
+mod rebalance;
 mod security;
 mod status;
 mod top;
@@ -72,6 +73,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Audit(arguments) => history::audit(&client, arguments, terminal).await,
         Command::Confirm(arguments) => confirm::run(&client, arguments, terminal).await,
         Command::Move(arguments) => move_address::run(&client, arguments, terminal).await,
+        Command::Rebalance(arguments) => rebalance::run(&client, arguments, terminal).await,
         Command::Drain(arguments) => drain::drain(&client, arguments, terminal).await,
         Command::Maintenance(arguments) => drain::maintenance(&client, arguments, terminal).await,
         Command::Undrain(subject) => drain::undrain(&client, subject, terminal).await,

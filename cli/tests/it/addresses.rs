@@ -36,6 +36,73 @@ fn addresses_are_asked_for_by_the_names_of_their_records() {
     assert_eq!(stub.first_lines().len(), 3, "a mistake on the command line asks nobody");
 }
 
+/// Response with a plan of two moves from node-1 to node-2.
+const PLAN: &str = r#"{"moves":[{"address":"192.0.2.1","services":["default/a"],"from":"node-1","to":"node-2"},
+    {"address":"192.0.2.2","services":["default/b"],"from":"node-1","to":"node-2"}],"unsettled":1,
+    "nodes":[{"node":"node-1","addresses":4,"after":2},{"node":"node-2","addresses":0,"after":2}]}"#;
+
+/// Starts a stub with [`PLAN`]. After a move, the first request shows the previous owner; `is_stuck` states if the
+/// further ones do as well.
+fn rebalancing(is_stuck: bool) -> Stub {
+    let mut polls = 0;
+    Stub::new(move |_, request, stream| {
+        let owner = if request.starts_with("GET /v1/addresses/") {
+            polls += 1;
+            polls % 2 == 0 && !is_stuck
+        } else {
+            false
+        };
+        let owner = if owner { "node-2" } else { "node-1" };
+        let record = format!(
+            r#"{{"kind":"Address","metadata":{{"name":"192.0.2.1"}},
+            "spec":{{"address":"192.0.2.1","announcement":{{"epoch":2,"candidates":[]}}}},"status":{{"owner":"{owner}"}}}}"#
+        );
+        let body = if request.starts_with("GET /v1/rebalance ") { PLAN } else { &record };
+        write_answer(stream, "200 OK", JSON, body);
+    })
+}
+
+#[test]
+fn addresses_are_spread_by_one_move_at_a_time() {
+    let stub = rebalancing(false);
+    let (code, out, err) = run(&stub.url, &["rebalance", "--dry-run"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("address/192.0.2.2 moved from node-1 to node-2 (dry run)\n"), "{out}");
+    assert!(
+        out.contains("NODE ") && err.contains("resets the connections") && err.contains("1 address stays"),
+        "{out}{err}"
+    );
+    assert_eq!(stub.first_lines(), ["GET /v1/rebalance HTTP/1.1"], "a preview changes nothing");
+    let (code, out, err) = run(&stub.url, &["rebalance"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(
+        out.starts_with("address/192.0.2.1 moved from node-1 to node-2\naddress/192.0.2.2 moved"),
+        "{out}"
+    );
+    let of = |address: &str| {
+        let record = format!("/v1/addresses/{address}");
+        [
+            format!("POST {record}/move HTTP/1.1"),
+            format!("GET {record} HTTP/1.1"),
+            format!("GET {record} HTTP/1.1"),
+        ]
+    };
+    assert_eq!(
+        stub.first_lines()[2..],
+        [of("192.0.2.1"), of("192.0.2.2")].concat(),
+        "each move is waited for"
+    );
+}
+
+#[test]
+fn a_move_that_is_not_announced_ends_the_rebalance() {
+    let stub = rebalancing(true);
+    let (code, out, err) = run(&stub.url, &["rebalance", "--at-most", "300ms"]);
+    assert_eq!((code, out.as_str()), (1, ""), "{err}");
+    assert!(err.contains("address/192.0.2.1") && err.contains("node-2 does not announce it yet"), "{err}");
+    assert!(!stub.first_lines().iter().any(|line| line.contains("192.0.2.2")), "no further move");
+}
+
 #[test]
 fn a_pool_lists_its_own_addresses_and_evicts_only_when_told() {
     let stub = Stub::new(|_, request, stream| {

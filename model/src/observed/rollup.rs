@@ -9,6 +9,7 @@ mod by_bgp;
 mod conflict;
 mod health;
 mod node;
+pub mod rebalance;
 mod sources;
 pub mod what_if;
 

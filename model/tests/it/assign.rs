@@ -39,6 +39,7 @@ use serde_json::{Value, json};
 use crate::support::{key, object, of_kind, service};
 
 mod new_addresses;
+mod rebalance;
 
 /// Test cluster: objects, node reports and announcement states, on which assignment decisions are made one
 /// after the other.
