@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::primitives::{
-    name::{LABEL_LENGTH_MAX, Name, Namespace},
+    name::{LABEL_LENGTH_MAX, Name, Namespace, SUBDOMAIN_LENGTH_MAX, check_subdomain},
     quantity::{Revision, Timestamp},
     violation::{Violation, ViolationCode},
 };
@@ -139,8 +139,8 @@ pub fn pointer(at: &str, token: &str) -> String {
     format!("{at}/{}", token.replace('~', "~0").replace('/', "~1"))
 }
 
-/// Checks a label key, which must consist of an optional DNS prefix with a slash, and a name of at most 63
-/// characters. Returns an error message if the key is invalid.
+/// Checks a label key, which must consist of an optional DNS prefix of at most 253 characters with a slash, and a
+/// name of at most 63 characters. Returns an error message if the key is invalid.
 pub fn check_key(key: &str) -> Result<(), String> {
     if key.len() > KEY_LENGTH_MAX {
         return Err(format!("key must be at most {KEY_LENGTH_MAX} characters"));
@@ -148,7 +148,8 @@ pub fn check_key(key: &str) -> Result<(), String> {
     let name = match key.rsplit_once('/') {
         None => key,
         Some((prefix, name)) => {
-            Name::parse(prefix).map_err(|error| format!("key prefix `{prefix}` {error}"))?;
+            check_subdomain(prefix, SUBDOMAIN_LENGTH_MAX)
+                .map_err(|error| format!("key prefix `{prefix}` {error}"))?;
             name
         }
     };
@@ -185,7 +186,26 @@ mod tests {
         for good in ["app", "app.kubernetes.io/name", "A_b.c-d", "x"] {
             assert_eq!(check_key(good), Ok(()), "{good}");
         }
-        for bad in ["", "/x", "a/", "a/b/c", "-x", "x-", "ä", "UPPER/x", &"x".repeat(64)] {
+        // Only the whole prefix is limited, to 253 characters; its labels may be longer than those of DNS.
+        for (length, is_good) in [(64, true), (253, true), (254, false)] {
+            let key = format!("{}/name", "x".repeat(length));
+            assert_eq!(check_key(&key).is_ok(), is_good, "{length}");
+        }
+        for bad in [
+            "a..b/x",
+            "-a/x",
+            "a-/x",
+            "a.-b/x",
+            "",
+            "/x",
+            "a/",
+            "a/b/c",
+            "-x",
+            "x-",
+            "ä",
+            "UPPER/x",
+            &"x".repeat(64),
+        ] {
             assert!(check_key(bad).is_err(), "{bad:?} must be refused");
         }
         assert_eq!(check_value(""), Ok(()));

@@ -54,11 +54,7 @@ pub type Namespace = Label;
 impl Name {
     /// Parses a DNS subdomain: labels separated by dots, at most 253 bytes.
     pub fn parse(text: &str) -> Result<Self, NameError> {
-        check_length(text, SUBDOMAIN_LENGTH_MAX)?;
-        for label in text.split('.') {
-            check_length(label, LABEL_LENGTH_MAX)?;
-            check_label_characters(label, text)?;
-        }
+        check_subdomain(text, LABEL_LENGTH_MAX)?;
         Ok(Self(text.into()))
     }
 
@@ -88,6 +84,17 @@ impl Label {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// Checks that `text` is a DNS subdomain of at most 253 bytes, whose labels have at most `label_max` bytes. Kubernetes
+/// limits the labels of names, but not those of the prefix of a label key.
+pub(crate) fn check_subdomain(text: &str, label_max: usize) -> Result<(), NameError> {
+    check_length(text, SUBDOMAIN_LENGTH_MAX)?;
+    for label in text.split('.') {
+        check_length(label, label_max)?;
+        check_label_characters(label, text)?;
+    }
+    Ok(())
 }
 
 fn check_length(text: &str, max: usize) -> Result<(), NameError> {

@@ -127,8 +127,10 @@ impl fmt::Display for Packet {
 
 /// Converts `fate`, the result of the oracle (the interpreter of packet programs) for a packet, to its possible
 /// outcomes. If `is_from_node` is true, the endpoint sees the node as the source even without masquerading.
+/// `is_own` returns true for addresses of the node. An endpoint at such an address sees the client even if the
+/// verdict is to masquerade, because a packet that is delivered locally does not pass the postrouting hook.
 #[must_use]
-pub fn ends(fate: &Fate, is_from_node: bool) -> BTreeSet<End> {
+pub fn ends(fate: &Fate, is_from_node: bool, is_own: impl Fn(IpAddr) -> bool) -> BTreeSet<End> {
     match fate {
         Fate::Untouched => BTreeSet::from([End::Untouched]),
         Fate::Reject => BTreeSet::from([End::Refused]),
@@ -136,7 +138,8 @@ pub fn ends(fate: &Fate, is_from_node: bool) -> BTreeSet<End> {
         Fate::Relay(port) => BTreeSet::from([End::Relayed(*port)]),
         Fate::Forward { targets, is_masqueraded, hairpins } => {
             let reaches = |(address, port): &(IpAddr, Port)| {
-                let is_node = *is_masqueraded || is_from_node || hairpins.contains(address);
+                let is_node =
+                    is_from_node || ((*is_masqueraded || hairpins.contains(address)) && !is_own(*address));
                 let sees = if is_node { VisibleSource::Node } else { VisibleSource::Client };
                 End::Reaches { address: *address, port: *port, sees }
             };
@@ -203,8 +206,12 @@ mod tests {
         let hairpins = BTreeSet::from([at(2).0]);
         let fate = Fate::Forward { targets, is_masqueraded: false, hairpins };
         let text = "goes to 10.0.0.1:8080, seen as the client; or goes to 10.0.0.2:8080, seen as the node";
-        assert_eq!(words(&ends(&fate, false)), text);
-        assert_eq!(words(&ends(&fate, true)), "goes to 10.0.0.1:8080 or 10.0.0.2:8080, seen as the node");
-        assert_eq!(words(&ends(&Fate::Drop, false)), "is dropped without an answer");
+        let none_own = |_| false;
+        assert_eq!(words(&ends(&fate, false, none_own)), text);
+        assert_eq!(
+            words(&ends(&fate, true, none_own)),
+            "goes to 10.0.0.1:8080 or 10.0.0.2:8080, seen as the node"
+        );
+        assert_eq!(words(&ends(&Fate::Drop, false, none_own)), "is dropped without an answer");
     }
 }

@@ -211,6 +211,33 @@ fn f048_f166_policy_local_gives_workloads_of_other_nodes_the_endpoints_of_the_no
     assert_eq!(only(&own).fate, "goes to 10.1.0.2:8080 or 10.2.0.2:8080, seen as the client");
 }
 
+/// A packet to an address of the node does not pass the postrouting hook, so an endpoint in the network of the
+/// node sees the client although the verdict is to masquerade.
+#[test]
+fn f166_an_endpoint_in_the_network_of_the_node_sees_the_client() {
+    let mut world = World::new(&json!({
+        "type": "NodePort",
+        "ports": [{ "name": "http", "port": 80, "targetPort": 8080, "nodePort": 30080 }],
+    }));
+    world.endpoints(&json!([
+        { "address": "192.0.2.200", "node": "a" },
+        { "address": "10.2.0.2", "node": "b" },
+    ]));
+    let outside = world.packet(CLIENT, "192.0.2.200", 30080);
+    let fate = "goes to 192.0.2.200:8080, seen as the client; or goes to 10.2.0.2:8080, seen as the node";
+    assert_eq!(only(&outside).fate, fate);
+    let translation = |explanation: &Explanation| {
+        let mut steps = only(explanation).steps.iter().filter(|step| step.about == About::Translation);
+        steps.next().map(|step| step.outcome.clone()).unwrap()
+    };
+    assert!(translation(&outside).ends_with("the endpoint sees the node, except at an address of a"));
+
+    world.endpoints(&json!([{ "address": "192.0.2.200", "node": "a" }]));
+    let outside = world.packet(CLIENT, "192.0.2.200", 30080);
+    assert_eq!(only(&outside).fate, "goes to 192.0.2.200:8080, seen as the client");
+    assert!(translation(&outside).ends_with("the endpoint sees the client"));
+}
+
 #[test]
 fn f166_the_reason_for_an_unreachable_address_is_never_empty() {
     let mut world = World::new(&json!({}));

@@ -54,10 +54,15 @@ impl<'a> Subject<'a> {
         self.is_local(self.packet.destination) && !self.packet.destination.is_loopback()
     }
 
-    /// Returns the source address that an endpoint sees: the node's if the connection is masqueraded or comes
-    /// from the node, else the client's.
-    pub(super) fn seen(&self, is_masqueraded: bool) -> VisibleSource {
-        if is_masqueraded || self.is_from_node() { VisibleSource::Node } else { VisibleSource::Client }
+    /// Returns the source address that the endpoint at `endpoint` sees: the node's if the connection comes from
+    /// the node or is masqueraded, else the client's. A packet to an address of the node is not masqueraded,
+    /// because it does not pass the postrouting hook.
+    pub(super) fn seen(&self, is_masqueraded: bool, endpoint: IpAddr) -> VisibleSource {
+        if self.is_from_node() || (is_masqueraded && !self.is_local(endpoint)) {
+            VisibleSource::Node
+        } else {
+            VisibleSource::Client
+        }
     }
 }
 

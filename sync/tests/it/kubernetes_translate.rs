@@ -121,6 +121,19 @@ fn the_page_of_fields_is_the_list_that_the_adapter_goes_by() {
     check(&page, &fields::page());
 }
 
+/// A limit that Kubernetes does not have, and the restriction of entries that Kubernetes leaves open, are on the page.
+#[test]
+fn the_page_of_fields_states_the_limit_of_ports_and_the_reach_of_source_ranges() {
+    let page = fields::page();
+    let line = |path: &str| page.lines().find(|line| line.starts_with(&format!("| `{path}` |"))).unwrap();
+    let ports = line("spec.ports[].name");
+    assert!(ports.contains(&format!("at most {} ports", model::kinds::service::PORTS_MAX)), "{ports}");
+    let ranges = line("spec.loadBalancerSourceRanges");
+    for words in ["approximated", "node ports and external IPs", "The node itself", "IP family"] {
+        assert!(ranges.contains(words), "{words}: {ranges}");
+    }
+}
+
 /// The removal of a field changes the translation or the report if and only if the table of fields does not list
 /// the field as irrelevant.
 #[test]

@@ -95,7 +95,10 @@ pub const TABLE: &[Field] = &[
                                                     flag, those without a class"),
     row(Service, "spec.loadBalancerIP", Mapped, "`spec.loadBalancer.addresses`, unless an annotation \
                                                  requests addresses"),
-    row(Service, "spec.loadBalancerSourceRanges", Mapped, ""),
+    row(Service, "spec.loadBalancerSourceRanges", Approximated, "the ranges also apply to node ports and external IPs. \
+                                                                 The node itself may always connect. If no \
+                                                                 range is of an IP family, other clients of \
+                                                                 this family are dropped"),
     row(Service, "spec.allocateLoadBalancerNodePorts", ProxyOnly, "with `--mode load-balancer` Tidegate opens no node ports"),
     row(Service, "spec.clusterIP", ProxyOnly, "must be within the control server's `--service-cidr`"),
     row(Service, "spec.clusterIPs", ProxyOnly, "must be within the control server's `--service-cidr`"),
@@ -108,7 +111,7 @@ pub const TABLE: &[Field] = &[
     row(Service, "spec.internalTrafficPolicy", Mapped, ""),
     row(Service, "spec.healthCheckNodePort", ProxyOnly, "with `--mode load-balancer` the cluster's proxy \
                                                          serves this port; Tidegate assigns another one"),
-    row(Service, "spec.ports[].name", Mapped, ""),
+    row(Service, "spec.ports[].name", Mapped, "at most 100 ports; a Service with more is not accepted"),
     row(Service, "spec.ports[].protocol", Mapped, ""),
     row(Service, "spec.ports[].port", Mapped, ""),
     row(Service, "spec.ports[].targetPort", Mapped, "the ports of EndpointSlices take precedence"),

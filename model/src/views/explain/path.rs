@@ -1,7 +1,11 @@
 //! Explanation of one packet: the object with its destination address, the nodes through which it may enter, and
 //! its path through each node.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use super::{
     About, Explanation, PATHS_MAX, Path, Step, StepState,
@@ -88,7 +92,8 @@ pub(super) fn path(of: &AnnouncementInputs<'_>, packet: &Packet, node: &Name, ch
             steps.extend(policy_steps(&decision, route, compiled, &context));
         }
     }
-    let ends = ends(&decision.fate, context.connection.is_from_node);
+    let ends =
+        ends(&decision.fate, context.connection.is_from_node, |address| context.is_endpoint_here(address));
     Path {
         node: node.clone(),
         chosen,
@@ -113,6 +118,8 @@ struct NodeContext<'a> {
     mode: Option<ProxyMode>,
     networks: Networks,
     connection: Connection,
+    /// Addresses of the node, without those of Services.
+    own: BTreeSet<IpAddr>,
 }
 
 impl<'a> NodeContext<'a> {
@@ -122,16 +129,19 @@ impl<'a> NodeContext<'a> {
         let view = of.scene.nodes.iter().find(|view| view.name == node);
         let report = view.and_then(|view| view.report);
         let NodeSpec { addresses, zone, mode, proxy, workload_cidrs, .. } = spec;
-        let is_own = |address: IpAddr| {
-            let is_reported = report.is_some_and(|report| report.facts.addresses.contains(&address));
-            (addresses.contains(&address) || is_reported) && !is_of_service(snapshot, address)
-        };
+        let reported = report.into_iter().flat_map(|report| &report.facts.addresses);
+        let own: BTreeSet<IpAddr> = addresses
+            .iter()
+            .chain(reported)
+            .copied()
+            .filter(|address| !is_of_service(snapshot, *address))
+            .collect();
         let Packet { source, destination, protocol, port } = *packet;
         let connection = Connection {
             source,
-            is_from_node: is_own(source),
+            is_from_node: own.contains(&source),
             destination,
-            is_node_address: is_own(destination),
+            is_node_address: own.contains(&destination),
             protocol,
             port,
         };
@@ -143,7 +153,14 @@ impl<'a> NodeContext<'a> {
             mode: report.map(|report| report.mode).or(mode),
             networks: networks(&network(snapshot), &state),
             connection,
+            own,
         }
+    }
+
+    /// Returns true if the node delivers packets to an endpoint at `address` locally, which no rule masquerades.
+    /// The relay of userspace mode connects from the node's address to any endpoint.
+    fn is_endpoint_here(&self, address: IpAddr) -> bool {
+        self.mode != Some(ProxyMode::Userspace) && self.own.contains(&address)
     }
 
     /// Returns the packet programs that may match the packet, and the steps that show the state of the node
@@ -365,13 +382,28 @@ fn translation_steps(
         let outcome = "the relay connects to the endpoint, which sees the node";
         return vec![Step::fine(about, outcome), Step::fine(back, "the relay carries the answers back")];
     }
+    let (here, away): (Vec<IpAddr>, Vec<IpAddr>) =
+        targets.keys().map(|(address, _)| *address).partition(|address| context.is_endpoint_here(*address));
+    if *is_masqueraded && away.is_empty() && !here.is_empty() {
+        let outcome = "its destination is translated: the endpoint sees the client";
+        let why =
+            format!("the endpoint has an address of {node}, and what stays on the node is not masqueraded");
+        let answers = format!("the endpoint answers on {node} itself, which translates back");
+        return vec![Step::fine(about, outcome).because(why), Step::fine(back, answers)];
+    }
     if *is_masqueraded {
         let why = match masquerade {
             Masquerade::Always => "the answer has to come back through this node",
             Masquerade::OffCluster => "its source lies outside the workload networks, or all is masqueraded",
             Masquerade::Never => "it is asked for",
         };
-        let outcome = "its destination and its source are translated: the endpoint sees the node";
+        let outcome = if here.is_empty() {
+            "its destination and its source are translated: the endpoint sees the node".to_owned()
+        } else {
+            format!(
+                "its destination and its source are translated: the endpoint sees the node, except at an address of {node}"
+            )
+        };
         let answers = format!("the endpoint answers to {node}, which translates back");
         return vec![Step::fine(about, outcome).because(why), Step::fine(back, answers)];
     }

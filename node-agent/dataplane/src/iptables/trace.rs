@@ -112,7 +112,7 @@ impl RuleWalk<'_> {
         for way in self.table(IptablesTable::Nat, "POSTROUTING", &translated) {
             if let Some((address, port)) = way.to {
                 let port = port.unwrap_or(self.subject.packet.port);
-                let sees = self.subject.seen(way.is_masqueraded);
+                let sees = self.subject.seen(way.is_masqueraded, address);
                 self.recorder.end(End::Reaches { address, port, sees });
             }
         }

@@ -141,7 +141,7 @@ impl ServerWalk<'_> {
             let to = SocketAddr::new(destination.address, destination.port.get());
             self.recorder.step(at.clone(), to.to_string(), format!("weight {} of {sum}", held.weight));
             let is_itself = self.is_itself(destination);
-            let sees = self.subject.seen(is_marked || is_itself);
+            let sees = self.subject.seen(is_marked || is_itself, destination.address);
             self.recorder.end(End::Reaches { address: destination.address, port: destination.port, sees });
             if sees == VisibleSource::Node && is_itself {
                 self.recorder.step(

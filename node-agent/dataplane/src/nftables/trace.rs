@@ -299,7 +299,7 @@ impl<'a> TableWalk<'a> {
                             "an endpoint that reaches itself is masqueraded",
                         );
                     }
-                    End::Reaches { address, port, sees: self.subject.seen(is_marked || is_itself) }
+                    End::Reaches { address, port, sees: self.subject.seen(is_marked || is_itself, address) }
                 }
                 other
                 @ (End::Relayed(_) | End::Refused | End::Dropped | End::Untouched | End::Unknown(_)) => other,

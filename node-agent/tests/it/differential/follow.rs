@@ -48,7 +48,7 @@ pub fn compare(ask: Ask, traced: &PacketTrace, heard: &Heard) -> Result<(), Stri
 /// Returns the possible results of a connection according to the desired state. Deliberate deviations of the
 /// proxy mode are applied.
 pub fn desired(bench: &Bench, ask: Ask) -> BTreeSet<End> {
-    ends(&bench.lowered(ask), judge::connection(ask).is_from_node)
+    ends(&bench.lowered(ask), judge::connection(ask).is_from_node, |_| false)
 }
 
 /// Traces connections through the kernel state and returns the traces in the same order.
