@@ -21,6 +21,7 @@ use crate::{
     kinds::{
         endpoint_set::{Endpoint, EndpointSetSpec},
         maintenance::{Maintenance, MaintenanceMode},
+        metadata::CHECKED_BY,
         resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
         service::{Protocol, ServicePort, ServiceSpec, TargetPort},
         workload::{WorkloadPhase, WorkloadSpec},
@@ -84,9 +85,12 @@ pub(crate) fn headless_ports(snapshot: &Snapshot, key: &ServiceKey) -> Option<Ve
     let spec = snapshot.service(key)?.as_service()?;
     let sources = Sources::of(snapshot, key, spec);
     let any = Port::new(1)?;
-    let sets = sources.sets.iter().flat_map(|set| &set.endpoints);
-    let sets = sets.map(|endpoint| of_endpoint(spec, endpoint, any, snapshot));
-    let workloads = sources.workloads.iter().filter(|workload| workload.phase.is_alive());
+    let sets = sources.sets.iter().flat_map(|set| set.spec.endpoints.iter().map(move |one| (set, one)));
+    let sets = sets.map(|(set, endpoint)| CompiledEndpoint {
+        checked_by_source: set.is_checked,
+        ..of_endpoint(spec, endpoint, any, snapshot)
+    });
+    let workloads = sources.workloads.iter().filter(|workload| workload.spec.phase.is_alive());
     let workloads = workloads.flat_map(|workload| of_workload(spec, workload, any, snapshot));
     let endpoints = sets.chain(workloads).collect();
     Some(vec![CompiledPort {
@@ -210,15 +214,31 @@ fn served_by(object: &Object) -> Option<ServiceKey> {
 /// EndpointSets and Workloads from which the endpoints of one Service are compiled.
 struct Sources<'a> {
     snapshot: &'a Snapshot,
-    sets: Vec<&'a EndpointSetSpec>,
-    workloads: Vec<&'a WorkloadSpec>,
+    sets: Vec<EndpointSource<'a, EndpointSetSpec>>,
+    workloads: Vec<EndpointSource<'a, WorkloadSpec>>,
+}
+
+/// EndpointSet or Workload.
+struct EndpointSource<'a, S> {
+    spec: &'a S,
+    /// True if the object has the annotation [`CHECKED_BY`].
+    is_checked: bool,
+}
+
+impl<'a, S> EndpointSource<'a, S> {
+    fn of(object: &'a Object, spec: &'a S) -> Self {
+        Self { spec, is_checked: object.metadata.annotations.contains_key(CHECKED_BY) }
+    }
 }
 
 impl<'a> Sources<'a> {
     fn of(snapshot: &'a Snapshot, key: &'a ServiceKey, spec: &'a ServiceSpec) -> Self {
-        let sets = snapshot.endpoint_sets_of(key).filter_map(|object| object.as_endpoint_set());
+        let sets = snapshot
+            .endpoint_sets_of(key)
+            .filter_map(|object| Some(EndpointSource::of(object, object.as_endpoint_set()?)));
         let workloads = snapshot.workloads_matching(&key.namespace, &spec.selector);
-        let workloads = workloads.filter_map(|object| object.as_workload());
+        let workloads =
+            workloads.filter_map(|object| Some(EndpointSource::of(object, object.as_workload()?)));
         Self { snapshot, sets: sets.collect(), workloads: workloads.collect() }
     }
 }
@@ -255,14 +275,16 @@ fn compile_port(
 ) -> CompiledPort {
     let snapshot = sources.snapshot;
     let by_hand = sources.sets.iter().flat_map(|set| {
-        let number = port_of_set(set, port);
-        number
-            .into_iter()
-            .flat_map(|number| set.endpoints.iter().map(move |it| of_endpoint(spec, it, number, snapshot)))
+        port_of_set(set.spec, port).into_iter().flat_map(move |number| {
+            set.spec.endpoints.iter().map(move |endpoint| CompiledEndpoint {
+                checked_by_source: set.is_checked,
+                ..of_endpoint(spec, endpoint, number, snapshot)
+            })
+        })
     });
     let selected =
-        sources.workloads.iter().filter(|workload| workload.phase.is_alive()).flat_map(|workload| {
-            let number = port_of_workload(workload, port);
+        sources.workloads.iter().filter(|workload| workload.spec.phase.is_alive()).flat_map(|workload| {
+            let number = port_of_workload(workload.spec, port);
             number.into_iter().flat_map(|number| of_workload(spec, workload, number, snapshot))
         });
     let mut endpoints: BTreeMap<_, CompiledEndpoint> = BTreeMap::new();
@@ -327,16 +349,18 @@ fn of_endpoint(spec: &ServiceSpec, endpoint: &Endpoint, port: Port, snapshot: &S
         maintenance: None,
         // The source of an EndpointSet sets the conditions of its endpoints.
         node_lost: false,
+        checked_by_source: false,
     };
     take_out(compiled, maintenance)
 }
 
 fn of_workload<'a>(
     spec: &'a ServiceSpec,
-    workload: &'a WorkloadSpec,
+    source: &EndpointSource<'a, WorkloadSpec>,
     port: Port,
     snapshot: &'a Snapshot,
 ) -> impl Iterator<Item = CompiledEndpoint> + 'a {
+    let (workload, checked_by_source) = (source.spec, source.is_checked);
     let terminating = workload.phase == WorkloadPhase::Terminating;
     let maintenance = with_context(workload.maintenance.as_ref(), workload.node.as_ref(), spec, snapshot);
     let node_lost = workload.node.as_ref().is_some_and(|node| snapshot.is_lost(node));
@@ -352,6 +376,7 @@ fn of_workload<'a>(
             terminating,
             maintenance: None,
             node_lost,
+            checked_by_source,
         };
         take_out(compiled, maintenance)
     })

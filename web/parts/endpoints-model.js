@@ -4,7 +4,7 @@
 export const socketOf = (address, port) => (port === undefined || port === null ? address : address.includes(':') ? `[${address}]:${port}` : `${address}:${port}`);
 
 /** Which of several states counts for what they are in together; the worst first. */
-export const WORST_FIRST = ['unreachable', 'down', 'disconnected', 'conflicting', 'unhealthy', 'failing', 'degraded', 'atRisk', 'drifted', 'lagging', 'waiting', 'draining', 'unknown', 'disabled', 'ready', 'ok'];
+export const WORST_FIRST = ['unreachable', 'down', 'disconnected', 'conflicting', 'unhealthy', 'failing', 'degraded', 'atRisk', 'drifted', 'lagging', 'waiting', 'draining', 'unknown', 'disabled', 'notChecked', 'ready', 'ok'];
 export const worst = (states) => WORST_FIRST.find((state) => states.includes(state)) ?? states[0] ?? 'unknown';
 
 /** A name as part of a JSON pointer. */
@@ -61,6 +61,7 @@ function stateOf({ ready, terminating, weight, maintenance }, checked) {
   if (weight === 0) return ['disabled', 'Weight 0', 'gets nothing new'];
   if (checked?.state === 'Unknown') return ['unknown', 'Not known', checked.message];
   if (checked && checked.share < 100) return ['waiting', `Growing, ${checked.share} %`, 'it was out, and gets its share step by step'];
+  if (checked?.state === 'NotChecked') return ['notChecked', 'Not checked', checked.message];
   return ['ready', 'Ready', undefined];
 }
 

@@ -14,7 +14,8 @@ const BAD_SINGLY_MAX = 8;
 /** Addresses that are drawn one by one. */
 const ADDRESSES_MAX = 8;
 
-const isBad = ({ state }) => tone(state) !== 'ok';
+const isBad = ({ state }) => tone(state) !== 'ok' && state !== 'notChecked';
+const isReady = ({ state }) => state === 'ready' || state === 'notChecked';
 
 /**
  * The graph of a Service.
@@ -105,7 +106,7 @@ const endpointBox = (explained) => ({ rows, state }) => {
   const ports = rows.map(({ port, protocol }) => `${port}/${protocol}`).join(' ');
   const counted = { rate: isOne ? rates[0] : undefined, rateAt: row.traffic && `/endpoints/${row.traffic.at}/perSecond/connections`, sum: !isOne && rates.length ? total(rates) : undefined };
   return {
-    id: `endpoint:${isOne ? row.key : row.address}`, state, title: isOne ? row.socket : row.address, note: [isOne ? (row.protocol === 'TCP' ? '' : row.protocol) : ports, row.node, row.zone, isBad({ state }) ? row.text.toLowerCase() : `weight ${row.weight}`].filter(Boolean).join(' · '), reason: isBad({ state }) ? row.reason : undefined,
+    id: `endpoint:${isOne ? row.key : row.address}`, state, title: isOne ? row.socket : row.address, note: [isOne ? (row.protocol === 'TCP' ? '' : row.protocol) : ports, row.node, row.zone, isBad({ state }) || state === 'notChecked' ? row.text.toLowerCase() : `weight ${row.weight}`].filter(Boolean).join(' · '), reason: isBad({ state }) ? row.reason : undefined,
     ...counted, names: rows.map(({ key }) => key), isDrained: state === 'draining' || state === 'disabled', href: explainOf((explained?.paths ?? []).find(({ candidates = [] }) => candidates.some((one) => socketOf(one.address, one.port) === row.socket)), row.socket),
   };
 };
@@ -178,13 +179,13 @@ function endpointEdges(nodes, endpoints, nodeBoxes, endpointBoxes, explained) {
     const kind = !known && !node.traffic && `${boxOfNode.get(node.name).id} ${node.state}`;
     if (kind && alike.has(kind)) continue;
     alike.add(kind);
-    const isLocal = known !== undefined && endpoints.some((row) => row.state === 'ready' && row.node !== node.name && known.get(row.socket)?.used === false);
+    const isLocal = known !== undefined && endpoints.some((row) => isReady(row) && row.node !== node.name && known.get(row.socket)?.used === false);
     const counted = node.traffic && new Map(node.traffic.endpoints.map((one) => [`${one.protocol} ${socketOf(one.address, one.port)}`, one.perSecond?.connections]));
     const from = boxOfNode.get(node.name).id;
     for (const row of endpoints) {
       const candidate = known?.get(row.socket);
       const isUsed = candidate ? candidate.used : row.ready;
-      if (!isUsed && (row.state === 'ready' || (isLocal && row.node !== node.name))) continue;
+      if (!isUsed && (isReady(row) || (isLocal && row.node !== node.name))) continue;
       add(edges, { from, box: boxOfEndpoint.get(row.key), row, node, candidate, rate: counted?.get(row.key) });
     }
   }

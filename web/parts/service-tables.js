@@ -18,7 +18,7 @@ const rank = ({ state }) => WORST_FIRST.indexOf(state);
 export function Endpoints({ rows, known, namespace, ask }) {
   const why = whyNoWrites(useStore(session));
   const path = `/v1/namespaces/${namespace}/endpoints/${known.service.data.metadata.name}`;
-  const columns = endpointColumns({ rows, path, trafficPath: `${known.path}/traffic`, healthPath: `${known.path}/health`, namespace, ask, why, isChecked: Boolean(known.health.data) });
+  const columns = endpointColumns({ rows, path, trafficPath: `${known.path}/traffic`, healthPath: `${known.path}/health`, namespace, ask, why, isChecked: (known.health.data?.endpoints ?? []).some(({ state }) => state !== 'NotChecked') });
   const empty = html`<${Empty} title="No endpoint yet" command="tidegate apply -f endpoints.yaml">Workloads whose labels match the selector of the Service are its endpoints, and so is what an EndpointSet lists.<//>`;
   const panic = known.health.data?.panicPorts ?? [];
   return html`<${Panel} id="endpoints" title="Endpoints" aside=${html`<a href=${`#/explain?service=${namespace}/${known.service.data.metadata.name}`}>Why each is used or not</a>`}>

@@ -25,6 +25,7 @@ const STATES = {
   disabled: ['none', 'bar', 'Disabled'],
   notice: ['none', 'info', 'Notice'],
   unknown: ['none', 'question', 'Unknown'],
+  notChecked: ['none', 'question', 'Not checked'],
 };
 
 const SHAPES = {

@@ -49,7 +49,7 @@ function Totals({ doc: { totals, convergence } }) {
   return html`<div class="totals" aria-label="At a glance" role="group">
     <${Total} href=${to(['services'])} label="Services ok" state=${services.unreachable ? 'unreachable' : services.degraded ? 'degraded' : services.atRisk ? 'atRisk' : 'ok'}
       number=${html`${at('/totals/services/ok', count(services.ok))} <small>of ${count(services.total - services.disabled)}</small>`}
-      note=${parts([[services.unreachable, 'unreachable'], [services.degraded, 'degraded'], [services.atRisk, 'at risk']])} fine="all can be reached" />
+      note=${parts([[services.unreachable, 'unreachable'], [services.degraded, 'degraded'], [services.atRisk, 'at risk'], [services.notChecked, 'not checked']])} fine="all can be reached" />
     ${nodes && html`<${Total} href=${to(['nodes'])} label="Nodes converged" state=${nodes.disconnected ? 'disconnected' : nodes.failing ? 'failing' : nodes.drifted ? 'drifted' : nodes.lagging ? 'lagging' : 'ok'}
       number=${html`${at('/totals/nodes/converged', count(nodes.converged))} <small>of ${count(nodes.total)}</small>`}
       note=${parts([[nodes.disconnected, 'disconnected'], [nodes.failing, 'failing'], [nodes.drifted, 'drifted'], [nodes.lagging, 'lagging']])} fine=${lag === undefined || lag === null ? 'all have what is wanted' : html`within ${at('/convergence/p99Millis', duration(lag))} (p99)`} />`}

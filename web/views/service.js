@@ -29,7 +29,7 @@ const SLOWLY_MS = 10_000;
 /** All that the view asks for; again at once when the row of the overview is another. */
 function useService(namespace, name, row) {
   const path = `/v1/namespaces/${namespace}/services/${name}`;
-  const when = row && [row.state, row.reason, row.revision, row.endpointsReady, row.endpointsTotal, row.nodesVerified, row.addresses.join()].join();
+  const when = row && [row.state, row.reason, row.revision, row.endpointsReady, row.endpointsTotal, row.endpointsNotChecked, row.nodesVerified, row.addresses.join()].join();
   const service = useApi(path, { when });
   const isThere = service.data !== undefined;
   const hasPackets = isThere && service.data.spec.type !== 'ExternalName';
@@ -38,7 +38,7 @@ function useService(namespace, name, row) {
     path,
     service,
     compiled: useApi(hasPackets ? `/v1/namespaces/${namespace}/endpoints/${name}` : undefined, { when }),
-    health: useApi(isThere && service.data.spec.healthCheck ? `${path}/health` : undefined, { when }),
+    health: useApi(hasPackets ? `${path}/health` : undefined, { when }),
     traffic: useApi(hasPackets ? `${path}/traffic` : undefined),
     addresses: useApi(isThere && service.data.spec.type === 'LoadBalancer' ? `/v1/addresses?service=${namespace}/${name}` : undefined, { when }),
     drains: useApi(isDraining ? `/v1/drains?namespace=${namespace}&service=${name}` : undefined, { everyMs: 2_000 }),

@@ -16,10 +16,10 @@ use model::{
         assign::ClusterView,
         health::{HealthInputs, is_watched},
         rollup::{
-            AnnouncementInputs, NodeViews, ServiceObservations, address_pool_status, address_status,
-            advertisement_status, bfd_profile_status, bgp_peer_status, endpoint_set_status, node_bgp_status,
-            node_status, pool_announced, service_announced, service_health, service_status, with_sessions,
-            workload_status,
+            AnnouncementInputs, NodeViews, ServiceObservations, add_not_checked, address_pool_status,
+            address_status, advertisement_status, bfd_profile_status, bgp_peer_status, endpoint_set_status,
+            node_bgp_status, node_status, pool_announced, service_announced, service_health, service_status,
+            with_sessions, workload_status,
         },
         service_health::ServiceHealth,
         status::{
@@ -138,8 +138,21 @@ impl ObjectRenderer<'_> {
     /// Returns the health of a Service's endpoints, or `None` if the Service has no health check and no endpoint on
     /// a lost Node.
     pub(crate) fn health(&self, key: &ServiceKey) -> Option<ServiceHealth> {
+        let form = &self.view.published().compiled.get(key).filter(|entry| is_watched(&entry.form))?.form;
+        Some(self.health_of(form))
+    }
+
+    /// Returns the health of a Service's endpoints with those that nobody checks, or `None` if the Service does not
+    /// exist or has no compiled form.
+    pub(crate) fn full_health(&self, key: &ServiceKey) -> Option<ServiceHealth> {
+        let form = &self.view.published().compiled.get(key)?.form;
+        let mut health = self.health_of(form);
+        add_not_checked(&mut health, form);
+        Some(health)
+    }
+
+    fn health_of(&self, form: &CompiledService) -> ServiceHealth {
         let published = self.view.published();
-        let form = &published.compiled.get(key).filter(|entry| is_watched(&entry.form))?.form;
         let table = self.view.table();
         let is_reporting = |node: &Name| table.view(node).is_some_and(|view| view.is_connected);
         let state = &self.view.observations.health;
@@ -148,7 +161,7 @@ impl ObjectRenderer<'_> {
         let (is_reporting, now) = (&is_reporting, self.view.now);
         let inputs = HealthInputs { book: &book, checkers, is_reporting, dead: &BTreeSet::new(), now };
         let guard = state.guard();
-        Some(service_health(&published.snapshot, form, &inputs, &guard))
+        service_health(&published.snapshot, form, &inputs, &guard)
     }
 
     /// Returns the status of an AddressPool; `None` if the object is of another kind.

@@ -364,10 +364,15 @@ impl Metrics {
         }
         gauges.unsent_bytes.set(i64::try_from(unsent_bytes).unwrap_or(i64::MAX));
         // Health states have metrics of their own.
-        let EndpointCounts { total, ready, draining, maintenance, unhealthy: _, unknown: _ } = endpoints;
-        for (state, count) in
-            [("all", total), ("ready", ready), ("draining", draining), ("maintenance", maintenance)]
-        {
+        let EndpointCounts { total, ready, draining, maintenance, unhealthy: _, unknown: _, not_checked } =
+            endpoints;
+        for (state, count) in [
+            ("all", total),
+            ("ready", ready),
+            ("draining", draining),
+            ("maintenance", maintenance),
+            ("not_checked", not_checked),
+        ] {
             gauges.endpoints.get_or_create(&EndpointStateLabels { state }).set(count.into());
         }
         for (kind, count) in objects {

@@ -311,3 +311,31 @@ async fn reports_of_health_have_limits() {
         assert_eq!((status, &problem["errors"][0]["pointer"]), (422, &json!(pointer)), "{problem:#}");
     }
 }
+
+/// Endpoints that nobody checks have the state NotChecked, and the status, the overview and the metrics count them.
+#[tokio::test]
+async fn endpoints_that_nobody_checks_are_shown_as_not_checked() {
+    let server = start(2, Value::Null).await;
+    let health =
+        until(&server, HEALTH, |_, health| health["endpoints"].as_array().is_some_and(|all| all.len() == 2));
+    let health = health.await;
+    assert_eq!(health["endpoints"][0]["state"], "NotChecked", "{health:#}");
+    let (_, service) = server.call("GET", "/v1/namespaces/default/services/web", None).await;
+    assert_eq!(service["status"]["endpoints"], json!({ "total": 2, "ready": 2, "notChecked": 2 }));
+    let status = until(&server, "/v1/status", |_, status| status["services"]["notChecked"] == 1).await;
+    assert_eq!(status["problems"], json!([]), "it is no problem by itself: {status:#}");
+    let (_, overview) = server.call("GET", "/v1/overview", None).await;
+    assert_eq!(overview["totals"]["services"]["notChecked"], 1, "{overview:#}");
+    assert_eq!(overview["services"][0]["endpointsNotChecked"], 2, "{overview:#}");
+    let (_, explained) =
+        server.call("GET", "/v1/namespaces/default/services/web/explain?desiredOnly=true", None).await;
+    let candidate = &explained["paths"][0]["candidates"][0];
+    assert_eq!(candidate["notChecked"], true, "{explained:#}");
+    assert!(candidate["why"].as_str().unwrap().ends_with("; not checked"), "{candidate:#}");
+    let response = server.send(Request::get("/metrics").body(Body::empty()).unwrap()).await;
+    let text = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
+    let text = String::from_utf8_lossy(&text);
+    assert!(text.contains("tidegate_endpoints{state=\"not_checked\"} 2"), "{text}");
+    apply(&server, 2, json!({ "type": "Tcp" })).await;
+    until(&server, "/v1/status", |_, status| status["services"]["notChecked"] == 0).await;
+}

@@ -17,6 +17,7 @@ use crate::{
     resource::Resource,
     views::{
         doctor::{done, has_failed, is_broken, safe_fixes, table},
+        render::unchecked,
         typed::{ObjectHeader, decode_items},
     },
 };
@@ -42,6 +43,12 @@ pub(crate) async fn run(
         DoctorOutput::Yaml => document(&json!({ "items": answers }), Document::Yaml),
     };
     terminal.print(&printed)?;
+    // The checks of nodes do not cover endpoints.
+    if let Some(text) =
+        client.send(Request::get("/v1/status")).await.ok().and_then(|status| unchecked(&status))
+    {
+        terminal.note(&format!("Services: {text}; `tidegate get endpoints -A -o wide` lists them"));
+    }
     for failure in &failures {
         terminal.report(failure);
     }

@@ -15,7 +15,10 @@ use model::{
         service::{ServicePort, ServiceType},
         workload::WorkloadSpec,
     },
-    observed::status::{ConditionStatus, ConditionType},
+    observed::{
+        health::{HealthSource, health_source},
+        status::{ConditionStatus, ConditionType},
+    },
     primitives::quantity::{PortRange, Timestamp},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -373,11 +376,16 @@ fn endpoints_wide(compiled: &CompiledService) -> Vec<Vec<Cell>> {
     for port in &compiled.ports {
         let front = format!("{}/{}", port.range(), port.protocol.as_str());
         for endpoint in &port.endpoints {
-            let ready = endpoint.ready;
+            let is_checked = health_source(compiled, port, endpoint) != HealthSource::Nobody;
+            let ready = match (endpoint.ready, is_checked) {
+                (true, true) => Cell::toned(Tone::Good, "true"),
+                (true, false) => Cell::toned(Tone::Waiting, "true, not checked"),
+                (false, _) => Cell::toned(Tone::Bad, "false"),
+            };
             rows.push(vec![
                 front.as_str().into(),
                 endpoint_socket(port, endpoint).into(),
-                Cell::toned(if ready { Tone::Good } else { Tone::Bad }, ready.to_string()),
+                ready,
                 endpoint.serving.to_string().into(),
                 endpoint.terminating.to_string().into(),
                 word(&endpoint.weight).into(),

@@ -6,7 +6,7 @@ pub(crate) mod objects;
 
 use model::{
     kinds::{metadata::Metadata, resource::Kind},
-    observed::status::ServiceStatus,
+    observed::{health::addresses_not_checked, status::ServiceStatus},
     primitives::quantity::Timestamp,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -184,7 +184,11 @@ fn endpoints(page: &mut Page, object: &Value, now: Timestamp) {
         return;
     };
     let (all, ready) = endpoint_counts(&compiled);
-    page.section(&format!("Endpoints ({ready} of {all} ready)"));
+    let unchecked = match addresses_not_checked(&compiled).len() {
+        0 => String::new(),
+        count => format!(", {count} not checked"),
+    };
+    page.section(&format!("Endpoints ({ready} of {all} ready{unchecked})"));
     let columns = Columns { wide: true, ..Columns::default() };
     let mut table = columns::empty(Resource::Endpoints, columns);
     columns::push(&mut table, Resource::Endpoints, columns, object, now, "");

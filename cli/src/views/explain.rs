@@ -1,6 +1,6 @@
 //! Human-readable output of `explain`. Pure functions.
 
-use std::fmt::Write;
+use std::{collections::BTreeSet, fmt::Write};
 
 use model::{
     views::explain::{CandidateEndpoint, Difference, Explanation, KernelSide, Path, Step, StepState},
@@ -28,6 +28,9 @@ pub fn explanation(explanation: &Value, style: Style) -> String {
     // The presence alone, because this version may be unable to decode the broken step.
     let tone = if explanation.get("broken").is_some() { Tone::Bad } else { Tone::Good };
     line(&mut out, &style.paint(tone, &clean(&whole.summary)));
+    if let Some(text) = not_checked(&whole) {
+        line(&mut out, &style.paint(Tone::Waiting, &text));
+    }
     if !items(explanation, "/steps").is_empty() {
         line(&mut out, "");
     }
@@ -43,6 +46,19 @@ pub fn explanation(explanation: &Value, style: Style) -> String {
         line(&mut out, &format!("\n{omitted} more ways are left out; --at NODE shows those of one node"));
     }
     out
+}
+
+/// Returns a sentence about the endpoints that can receive the packets although nobody checks them, or `None` if there
+/// are none.
+fn not_checked(explanation: &Explanation) -> Option<String> {
+    let candidates = explanation.paths.iter().flat_map(|path| &path.candidates);
+    let unchecked: BTreeSet<_> =
+        candidates.filter(|one| one.not_checked).map(|one| (one.address, one.port)).collect();
+    match unchecked.len() {
+        0 => None,
+        1 => Some("one endpoint is not checked: nothing shows that it answers".to_owned()),
+        count => Some(format!("{count} endpoints are not checked: nothing shows that they answer")),
+    }
 }
 
 fn path(out: &mut String, path: &Path, whole: &Value, style: Style) {

@@ -71,7 +71,7 @@ const fn tone(state: HealthState) -> Tone {
     match state {
         HealthState::Healthy => Tone::Good,
         HealthState::Unhealthy => Tone::Bad,
-        HealthState::Pending | HealthState::Unknown => Tone::Waiting,
+        HealthState::Pending | HealthState::Unknown | HealthState::NotChecked => Tone::Waiting,
     }
 }
 

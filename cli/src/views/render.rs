@@ -162,9 +162,12 @@ pub fn status(status: &Value, lag: Option<&Value>, now: Timestamp, style: Style)
         style.paint(tone, &format!("{connected}/{total} connected, {converged}/{total} converged"))
     ));
     lines.extend(lag.and_then(crate::views::lag::summary));
-    let StatusServices { total, ready } = services;
+    let StatusServices { total, ready, not_checked: _ } = services;
     let tone = if ready == total { Tone::Good } else { Tone::Bad };
     lines.push(format!("Services   {}", style.paint(tone, &format!("{ready}/{total} ready"))));
+    lines.extend(
+        not_checked(&services).map(|text| format!("           {}", style.paint(Tone::Waiting, &text))),
+    );
     let objects: Vec<String> = objects
         .iter()
         .map(|(kind, count)| {
@@ -188,6 +191,23 @@ pub fn status(status: &Value, lag: Option<&Value>, now: Timestamp, style: Style)
         status_problem(problem, now, style, &mut lines);
     }
     lines.join("\n") + "\n"
+}
+
+/// Returns a sentence about the Services whose endpoints nobody checks, or `None` if there are none.
+fn not_checked(services: &StatusServices) -> Option<String> {
+    let StatusServices { total, ready: _, not_checked } = services;
+    let verb = if *not_checked == 1 { "is" } else { "are" };
+    (*not_checked > 0).then(|| {
+        format!("{not_checked} of {total} {verb} not checked: nothing shows that their endpoints answer")
+    })
+}
+
+/// Returns a sentence about the Services in the status of the cluster whose endpoints nobody checks, or `None` if there
+/// are none.
+#[must_use]
+pub fn unchecked(status: &Value) -> Option<String> {
+    let ClusterStatus { services, .. } = decode(status).unwrap_or_default();
+    not_checked(&services)
 }
 
 fn status_problem(problem: &StatusProblem, now: Timestamp, style: Style, lines: &mut Vec<String>) {

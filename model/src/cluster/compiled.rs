@@ -223,6 +223,10 @@ pub struct CompiledEndpoint {
     /// the endpoint, which stays in service unless it fails.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub node_lost: bool,
+    /// True if the source of the endpoint checks it and sets its readiness, such as a kubelet or the engine of a
+    /// container with a health check.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub checked_by_source: bool,
 }
 
 /// Setting that is not implemented, with a message that names an alternative.

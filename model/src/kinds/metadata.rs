@@ -13,6 +13,9 @@ use crate::primitives::{
 
 /// Maximum number of labels on one object.
 pub const LABELS_MAX: usize = 100;
+/// Annotation of an EndpointSet or Workload whose source checks the endpoints and sets their readiness. The value names
+/// the source, such as `kubernetes`. Such endpoints count as checked.
+pub const CHECKED_BY: &str = "tidegate.io/checked-by";
 /// Maximum size of all annotations of an object in bytes, keys included: the limit of Kubernetes.
 pub const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 /// Maximum length of a label or annotation key in bytes: DNS prefix, slash and name, as in Kubernetes.

@@ -48,9 +48,8 @@ pub struct WorkloadSpec {
     /// Workload receives no new connections. Default: 1.
     #[serde(default)]
     pub weight: Weight,
-    /// Time in seconds without renewal after which the Workload counts as gone, from 1 to 86,400. Not
-    /// implemented yet: the Workload stays until it is deleted, and condition `Accepted` reports this.
-    /// Default: no lease.
+    /// Lease in seconds, which has no effect: writes with this field are rejected. It exists for objects that an
+    /// earlier version accepted; their condition `Accepted` is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 86400)]
     pub lease_seconds: Option<u32>,

@@ -10,6 +10,7 @@
 mod book;
 mod guard;
 mod judge;
+mod source;
 mod suspicion;
 
 use std::{
@@ -27,6 +28,7 @@ pub use self::{
     book::{CheckResult, HealthBook, HealthUpdate, RESULTS_KEPT_MAX},
     guard::{GUARD_ENDPOINTS_MIN, GUARD_PERCENT_DEFAULT, GUARD_WINDOW_SECS, Guard, HeldEndpoint},
     judge::{HealthDecision, HealthInputs, Tally, judge},
+    source::{HealthSource, addresses_not_checked, health_source, not_checked},
     suspicion::{dead_nodes, is_suspected, is_watched, lost_nodes, suspicion_check, unchecked},
 };
 

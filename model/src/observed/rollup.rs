@@ -31,6 +31,7 @@ use crate::{
         service::{ServiceSpec, ServiceType},
     },
     observed::{
+        health::addresses_not_checked,
         service_health::ServiceHealth,
         status::{
             Condition, ConditionStatus, ConditionType, EndpointCounts, Ingress, LoadBalancerStatus,
@@ -52,7 +53,7 @@ pub use self::announced::{
 pub use self::assigned::address_pool_status;
 pub use self::bgp::{bfd_profile_status, bgp_peer_status, node_bgp_status};
 pub use self::bgp_peer::with_sessions;
-pub use self::health::service_health;
+pub use self::health::{add_not_checked, service_health};
 pub use self::node::node_status;
 pub use self::sources::{endpoint_set_status, verdict_of_others, workload_status};
 
@@ -273,6 +274,9 @@ pub fn service_status(
 ) -> ServiceStatus {
     let ServiceObservations { announced_on_record, health } = observed;
     let mut endpoints = compiled.map(count_endpoints).unwrap_or_default();
+    if spec.disabled {
+        endpoints.not_checked = 0;
+    }
     if let Some(health) = &health {
         health::count(health, &mut endpoints);
     }
@@ -318,6 +322,7 @@ pub fn count_endpoints(compiled: &CompiledService) -> EndpointCounts {
         ready: saturating(ready.len()),
         draining: in_mode(MaintenanceMode::Drain),
         maintenance: in_mode(MaintenanceMode::Maintenance),
+        not_checked: saturating(addresses_not_checked(compiled).len()),
         ..EndpointCounts::default()
     }
 }

@@ -26,12 +26,12 @@ pub struct ServiceHealth {
     /// percent are healthy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub panic_ports: Vec<String>,
-    /// Checked endpoints, in the order of addresses and ports. For a Service without a health check, these are the
-    /// endpoints on lost Nodes.
+    /// Endpoints in the order of addresses and ports: those that nodes check, and those in use that nobody checks.
+    /// Without a health check, nodes check the endpoints on lost Nodes only.
     pub endpoints: Vec<CheckedEndpoint>,
 }
 
-/// Endpoint address and port that nodes check, with its health.
+/// Endpoint address and port with its health.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckedEndpoint {
@@ -81,6 +81,9 @@ pub enum HealthState {
     /// No node can check the endpoint, or none of the nodes that check it reports. The last decision remains in
     /// force.
     Unknown,
+    /// Nobody checks the endpoint, and it is in use: the Service has no health check, and the source of the endpoint
+    /// does not determine its readiness.
+    NotChecked,
 }
 
 /// Result of one node that checks an endpoint.

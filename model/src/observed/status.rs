@@ -153,12 +153,16 @@ pub struct EndpointCounts {
     /// check them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unknown: u32,
+    /// Number of addresses that receive new connections although nobody checks them: no health check, and no source
+    /// that determines their readiness.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub not_checked: u32,
 }
 
 impl std::iter::Sum for EndpointCounts {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
         all.fold(Self::default(), |sum, one| {
-            let Self { total, ready, draining, maintenance, unhealthy, unknown } = one;
+            let Self { total, ready, draining, maintenance, unhealthy, unknown, not_checked } = one;
             Self {
                 total: sum.total.saturating_add(total),
                 ready: sum.ready.saturating_add(ready),
@@ -166,6 +170,7 @@ impl std::iter::Sum for EndpointCounts {
                 maintenance: sum.maintenance.saturating_add(maintenance),
                 unhealthy: sum.unhealthy.saturating_add(unhealthy),
                 unknown: sum.unknown.saturating_add(unknown),
+                not_checked: sum.not_checked.saturating_add(not_checked),
             }
         })
     }

@@ -199,6 +199,9 @@ pub struct CandidateEndpoint {
     pub weight: Weight,
     /// True if the endpoint can receive the packet.
     pub used: bool,
+    /// True if the endpoint can receive the packet although nobody checks if it answers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_checked: bool,
     /// Reason why the endpoint can or cannot receive the packet.
     pub why: String,
 }

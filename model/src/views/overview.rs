@@ -134,6 +134,21 @@ pub struct ServiceStateTotals {
     pub unreachable: usize,
     /// Number of disabled Services.
     pub disabled: usize,
+    /// Number of Services with endpoints that receive new connections although nobody checks them. These Services
+    /// are also counted by their state.
+    #[serde(default, skip_serializing_if = "is_none_of")]
+    pub not_checked: usize,
+}
+
+// Serde determines the signatures.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_none_of(number: &usize) -> bool {
+    *number == 0
 }
 
 /// Numbers of Nodes by state.
@@ -286,6 +301,9 @@ pub struct ServiceRow {
     pub endpoints_ready: u32,
     /// Number of all endpoints.
     pub endpoints_total: u32,
+    /// Number of endpoints that receive new connections although nobody checks them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub endpoints_not_checked: u32,
     /// Number of nodes that have verified the Service by reading their kernel.
     pub nodes_verified: u32,
     /// Number of nodes that should have the Service; 0 if nodes do not program the Service.
@@ -472,10 +490,11 @@ impl From<ObjectKey> for AffectedObject {
 }
 
 impl ServiceStateTotals {
-    /// Increases the count of a Service state.
-    pub fn add(&mut self, state: ServiceState) {
+    /// Counts a Service.
+    pub fn add(&mut self, row: &ServiceRow) {
         self.total += 1;
-        *match state {
+        self.not_checked += usize::from(row.endpoints_not_checked > 0);
+        *match row.state {
             ServiceState::Ok => &mut self.ok,
             ServiceState::AtRisk => &mut self.at_risk,
             ServiceState::Degraded => &mut self.degraded,

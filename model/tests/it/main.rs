@@ -21,6 +21,7 @@ mod health;
 mod health_guard;
 mod lag;
 mod maintenance;
+mod not_checked;
 mod oracle;
 mod overview;
 mod pool_properties;

@@ -66,6 +66,7 @@ fn an_endpoint() -> impl Strategy<Value = CompiledEndpoint> {
             terminating,
             maintenance: None,
             node_lost: false,
+            checked_by_source: false,
         },
     )
 }

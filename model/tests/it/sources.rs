@@ -2,16 +2,16 @@
 
 use model::{
     compile::compile,
-    kinds::resource::Spec,
+    kinds::{resource::Spec, workload::WorkloadSpec},
     observed::{
         rollup::{NodeViews, ServiceObservations, endpoint_set_status, service_status, workload_status},
         status::{Condition, ConditionStatus, ConditionType},
     },
-    primitives::quantity::Epoch,
+    primitives::{quantity::Epoch, violation::ViolationCode},
 };
 use serde_json::{Value, json};
 
-use crate::support::{Cluster, key, of_kind, service};
+use crate::support::{Cluster, key, of_kind, service, violations};
 
 fn conditions(cluster: &Cluster, store_key: &str) -> Vec<Condition> {
     let object = cluster.get(store_key);
@@ -78,7 +78,7 @@ fn the_status_of_an_endpoint_set_gives_the_reason_for_unused_endpoints() {
 }
 
 #[test]
-fn the_status_of_a_workload_names_its_services_and_the_unsupported_lease() {
+fn the_status_of_a_workload_names_its_services() {
     let mut cluster = Cluster::new();
     let key = "workloads/default/web-1";
     let mut apply = |spec: Value| {
@@ -86,8 +86,8 @@ fn the_status_of_a_workload_names_its_services_and_the_unsupported_lease() {
         let accepted = conditions(&cluster, key).remove(0);
         (accepted.reason.as_str(), used(&cluster, key))
     };
-    let (accepted, said) = apply(json!({ "addresses": ["10.1.0.1"], "leaseSeconds": 30 }));
-    assert_eq!(accepted, "Unsupported");
+    let (accepted, said) = apply(json!({ "addresses": ["10.1.0.1"] }));
+    assert_eq!(accepted, "Valid");
     assert_eq!(said, "NotSelected: no Service of the namespace selects its labels");
 
     let ports = json!([{ "port": 80, "targetPort": "http" }]);
@@ -102,6 +102,23 @@ fn the_status_of_a_workload_names_its_services_and_the_unsupported_lease() {
     let done = json!({ "addresses": ["10.1.0.1"], "ports": named, "phase": "Succeeded" });
     assert!(apply(done).starts_with("NotRunning: "));
     assert_eq!(apply(json!({ "addresses": ["10.1.0.1"], "ports": named })), "Selected: selected by web");
+}
+
+/// A lease is rejected, because no Workload expires. An object with a lease that an earlier version stored can still be
+/// read, and its status says that the lease has no effect.
+#[test]
+fn a_workload_with_a_lease_is_rejected_and_a_stored_one_says_that_it_has_no_effect() {
+    let mut cluster = Cluster::new();
+    let spec = json!({ "addresses": ["10.1.0.1"], "leaseSeconds": 30 });
+    let refused = violations(cluster.apply(&of_kind("Workload", "web-1", json!({}), spec.clone())));
+    assert_eq!(refused, [("/spec/leaseSeconds".to_owned(), ViolationCode::Invalid)]);
+    cluster.apply(&of_kind("Workload", "web-1", json!({}), json!({ "addresses": ["10.1.0.1"] }))).unwrap();
+    let object = cluster.get("workloads/default/web-1");
+    let stored: WorkloadSpec = serde_json::from_value(spec).unwrap();
+    let namespace = object.metadata.namespace.as_ref().unwrap();
+    let status = workload_status(&cluster.snapshot, namespace, &object.metadata, &stored);
+    assert_eq!(status.conditions[0].reason.as_str(), "Unsupported");
+    assert!(status.conditions[0].message.contains("has no effect"), "{:?}", status.conditions[0]);
 }
 
 #[test]

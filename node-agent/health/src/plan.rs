@@ -191,6 +191,7 @@ mod tests {
             terminating: false,
             maintenance: None,
             node_lost: false,
+            checked_by_source: false,
         }
     }
 

@@ -344,6 +344,7 @@ fn endpoint(node: &str, family: u8, is_ready: bool) -> CompiledEndpoint {
         terminating: !is_ready,
         maintenance: None,
         node_lost: false,
+        checked_by_source: false,
     }
 }
 

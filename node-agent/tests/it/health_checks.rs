@@ -143,6 +143,7 @@ fn compiled_port(endpoint: SocketAddr) -> CompiledPort {
         terminating: false,
         maintenance: None,
         node_lost: false,
+        checked_by_source: false,
     };
     let protocol = Protocol::Tcp;
     CompiledPort {

@@ -127,6 +127,7 @@ fn web() -> CompiledService {
         terminating: false,
         maintenance: None,
         node_lost: false,
+        checked_by_source: false,
     };
     let of_port = |name: &str, number, node_port, target| CompiledPort {
         name: Some(name.parse().unwrap()),

@@ -10,7 +10,7 @@ use std::{
 use model::{
     admission::decode::{Expect, decode},
     kinds::{
-        metadata::{LABELS_MAX, check_key, check_value},
+        metadata::{CHECKED_BY, LABELS_MAX, check_key, check_value},
         resource::{Object, ObjectKey},
         service::Protocol,
         workload::WORKLOAD_PORTS_MAX,
@@ -165,6 +165,9 @@ fn workload(
     if let Some((name, network)) = reach.network {
         annotations.insert(NETWORK_ANNOTATION.to_owned(), name.into());
         annotations.insert(SUBNETS_ANNOTATION.to_owned(), network.subnets.join(",").into());
+    }
+    if container.is_healthy.is_some() {
+        annotations.insert(CHECKED_BY.to_owned(), "docker".into());
     }
     let ports = reach.ports.iter().take(WORKLOAD_PORTS_MAX).map(|((port, protocol), there)| {
         (port_name(*port, *protocol), json!({ "port": there, "protocol": protocol }))

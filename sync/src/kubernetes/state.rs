@@ -13,8 +13,8 @@ use std::{
 use imbl::OrdMap;
 use model::{
     kinds::{
-        metadata::Labels,
-        resource::{Object, ObjectKey},
+        metadata::{CHECKED_BY, Labels},
+        resource::{Kind, Object, ObjectKey},
     },
     primitives::name::Name,
 };
@@ -450,8 +450,12 @@ impl ClusterState {
         for gone in self.made.remove(&key).into_iter().flatten().filter(|key| !new.contains(key)) {
             self.objects_wanted.remove(&gone);
         }
-        for object in objects {
+        for mut object in objects {
             let key = object.key();
+            if matches!(key.kind, Kind::EndpointSet | Kind::Workload) {
+                // Kubelets set the conditions of Pods, from which those of EndpointSlices follow.
+                object.metadata.annotations.insert(CHECKED_BY.to_owned(), "kubernetes".to_owned());
+            }
             if self.objects_wanted.get(&key) != Some(&object) {
                 self.objects_wanted.insert(key, object);
             }

@@ -21,7 +21,7 @@ use crate::{
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("readHealth", "Service", "Read the endpoint health of one Service").describe(
         "The decision about an endpoint follows the majority of the nodes that check it: its own node, \
-         or a few nodes if it has none. Without a health check the list is empty.",
+         or a few nodes if it has none. Endpoints in use that nobody checks have the state NotChecked.",
     );
     let doc = document::<ServiceHealth>(doc, "Returned with the health of each endpoint.");
     let path = "/v1/namespaces/{namespace}/services/{name}/health";
@@ -35,7 +35,7 @@ async fn read(
     headers: HeaderMap,
 ) -> Answer {
     let (form, service, view) = find(&state, path, &headers)?;
-    let health = view.renderer().health(&service);
+    let health = view.renderer().full_health(&service);
     let nothing = || ServiceHealth { service, panic_ports: Vec::new(), endpoints: Vec::new() };
     Ok(render(form, &health.unwrap_or_else(nothing)))
 }

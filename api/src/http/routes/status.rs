@@ -71,6 +71,8 @@ struct ServiceTotals {
     ready: usize,
     /// Number of Services that are not ready.
     not_ready: usize,
+    /// Number of Services with endpoints that receive new connections although nobody checks them.
+    not_checked: usize,
 }
 
 /// Problem that affects an object now.
@@ -132,7 +134,12 @@ async fn status(
         replica: overview.replica.clone(),
         insecure: overview.insecure,
         nodes: NodeTotals { total: overview.nodes.len(), connected, converged },
-        services: ServiceTotals { total, ready, not_ready: total.saturating_sub(ready) },
+        services: ServiceTotals {
+            total,
+            ready,
+            not_ready: total.saturating_sub(ready),
+            not_checked: overview.totals.services.not_checked,
+        },
         objects: Kind::ALL.into_iter().map(|kind| (kind.as_str(), snapshot.count(kind))).collect(),
         problems: overview.problems.iter().map(problem).collect(),
     };

@@ -200,7 +200,7 @@ fn totals(
     announced: &AnnouncementSummary,
 ) -> Totals {
     let (mut of_services, mut of_nodes) = (ServiceStateTotals::default(), NodeTotals::default());
-    services.iter().for_each(|row| of_services.add(row.state));
+    services.iter().for_each(|row| of_services.add(row));
     nodes.iter().for_each(|row| of_nodes.add(row.state));
     let mut bfd = BfdSessionTotals::default();
     let connected = view.table().views().into_iter().filter(|view| view.is_connected);
@@ -213,7 +213,8 @@ fn totals(
         bgp.total += sessions.total;
         bgp.established += sessions.established;
     }
-    let EndpointCounts { total, ready, draining, maintenance, unhealthy, unknown: _ } = endpoints;
+    let EndpointCounts { total, ready, draining, maintenance, unhealthy, unknown: _, not_checked: _ } =
+        endpoints;
     let endpoints = EndpointTotals {
         total: total.into(),
         ready: ready.into(),

@@ -66,12 +66,14 @@ pub(crate) struct StatusNodes {
 
 /// Numbers of Services by state.
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub(crate) struct StatusServices {
     /// Total number of Services.
     pub(crate) total: u64,
     /// Number of ready Services.
     pub(crate) ready: u64,
+    /// Number of Services with endpoints that nobody checks.
+    pub(crate) not_checked: u64,
 }
 
 /// Problem that affects an object now.

@@ -13,9 +13,6 @@ use crate::{
     },
 };
 
-/// Maximum lease of a Workload, in seconds: one day.
-const LEASE_SECONDS_MAX: u32 = 86_400;
-
 pub(super) fn validate_set(spec: &EndpointSetSpec, found: &mut Vec<Violation>) {
     if !spec.service.is_label() {
         let message = "must be the name of a Service: one DNS label of at most 63 characters";
@@ -53,8 +50,10 @@ pub(super) fn validate_workload(spec: &WorkloadSpec, found: &mut Vec<Violation>)
     if let Some(maintenance) = &spec.maintenance {
         maintenance.validate("/spec/maintenance", found);
     }
-    if spec.lease_seconds.is_some_and(|seconds| seconds == 0 || seconds > LEASE_SECONDS_MAX) {
-        let message = format!("must be between 1 and {LEASE_SECONDS_MAX}");
-        found.push(Violation::new("/spec/leaseSeconds", ViolationCode::Invalid, message));
+    if spec.lease_seconds.is_some() {
+        let message = "is not supported: no Workload expires";
+        found.push(Violation::new("/spec/leaseSeconds", ViolationCode::Invalid, message).hint(
+            "remove the field; delete the Workload when it ends, or set a health check on its Service",
+        ));
     }
 }

@@ -116,7 +116,7 @@ fn suspects(service: &CompiledService) -> impl Iterator<Item = (&CompiledPort, &
 
 /// Returns true if a TCP connection shows that the endpoints of a port serve. The endpoints of a port range need
 /// not listen at each of its ports.
-fn has_tcp_check(port: &CompiledPort) -> bool {
+pub(super) fn has_tcp_check(port: &CompiledPort) -> bool {
     port.protocol == Protocol::Tcp && port.end_port.is_none()
 }
 

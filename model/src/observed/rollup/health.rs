@@ -13,7 +13,7 @@ use crate::{
         resource::ServiceKey,
     },
     observed::{
-        health::{Guard, HealthInputs, Tally, checks, lost_nodes, unchecked},
+        health::{Guard, HealthInputs, Tally, checks, lost_nodes, not_checked, unchecked},
         service_health::{CheckedEndpoint, Checker, HealthState, ServiceHealth, port_word},
         status::{Condition, ConditionType, EndpointCounts},
     },
@@ -59,6 +59,27 @@ pub fn service_health(
         endpoints.sort_by_key(|one| (one.address, one.port));
     }
     ServiceHealth { service: service.clone(), endpoints, panic_ports }
+}
+
+/// Adds the endpoints that are in use although nobody checks them.
+pub fn add_not_checked(health: &mut ServiceHealth, compiled: &CompiledService) {
+    let known: BTreeSet<_> = health.endpoints.iter().map(|one| (one.address, one.port)).collect();
+    let rest = not_checked(compiled).into_iter().filter(|(key, _)| !known.contains(&(key.address, key.port)));
+    health.endpoints.extend(rest.map(|(CheckKey { address, port }, node)| CheckedEndpoint {
+        address,
+        port,
+        node,
+        state: HealthState::NotChecked,
+        since: None,
+        message:
+            "the Service has no health check, and the source of the endpoint does not check it".to_owned(),
+        share: 100,
+        held: false,
+        node_lost: false,
+        kept: false,
+        checkers: BTreeMap::new(),
+    }));
+    health.endpoints.sort_by_key(|one| (one.address, one.port));
 }
 
 /// Returns the unhealthy endpoints on lost Nodes that are in service, because no endpoint of the port is healthy.

@@ -98,9 +98,9 @@ pub fn workload_status(
     spec: &WorkloadSpec,
 ) -> WorkloadStatus {
     let accepted = if spec.lease_seconds.is_some() {
-        let message = "spec.leaseSeconds is not implemented yet; the Workload remains until it is deleted";
+        let message = "spec.leaseSeconds has no effect; the Workload remains until it is deleted";
         no(ConditionType::Accepted, ConditionReason::Unsupported, message.to_owned())
-            .hint("delete the Workload when it has stopped, or set spec.ready to false")
+            .hint("remove the field, and delete the Workload when it has stopped")
     } else {
         yes(ConditionType::Accepted, ConditionReason::Valid)
     };

@@ -14,6 +14,7 @@ use crate::{
         maintenance::MaintenanceMode,
         service::TrafficPolicy,
     },
+    observed::health::{HealthSource, health_source},
     primitives::{
         net::IpFamily,
         quantity::{Port, Weight},
@@ -64,7 +65,9 @@ impl Choice<'_> {
             terminating: _,
             maintenance: _,
             node_lost: _,
+            checked_by_source: _,
         } = endpoint;
+        let not_checked = used && health_source(self.service, self.port, endpoint) == HealthSource::Nobody;
         let why = if used { self.why_used(endpoint) } else { self.why_not(endpoint) };
         CandidateEndpoint {
             address: *address,
@@ -73,6 +76,7 @@ impl Choice<'_> {
             zone: zone.clone(),
             weight: *weight,
             used,
+            not_checked,
             why,
         }
     }
@@ -104,7 +108,9 @@ impl Choice<'_> {
         } else {
             ""
         };
-        format!("ready; gets {} of {sum}{silent}", endpoint.weight.0)
+        let is_unchecked = health_source(self.service, self.port, endpoint) == HealthSource::Nobody;
+        let unchecked = if is_unchecked { "; not checked" } else { "" };
+        format!("ready; gets {} of {sum}{silent}{unchecked}", endpoint.weight.0)
     }
 
     fn why_not(&self, endpoint: &CompiledEndpoint) -> String {

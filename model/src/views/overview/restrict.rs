@@ -24,7 +24,7 @@ impl Overview {
         let services: Vec<_> = self.services.iter().filter(|row| may_see(&row.namespace)).cloned().collect();
         let mut totals = ServiceStateTotals::default();
         for row in &services {
-            totals.add(row.state);
+            totals.add(row);
         }
         let endpoints = EndpointTotals {
             total: services.iter().map(|row| u64::from(row.endpoints_total)).sum(),

@@ -109,6 +109,7 @@ fn row(view: &ServiceInput<'_>) -> ServiceRow {
         ports: spec.ports.iter().map(port).collect(),
         endpoints_ready: status.endpoints.ready,
         endpoints_total: status.endpoints.total,
+        endpoints_not_checked: status.endpoints.not_checked,
         nodes_verified: status.nodes.verified,
         nodes_total: status.nodes.total,
         revision: programmable.map_or_else(|| object.metadata.revision(), |compiled| compiled.revision),

@@ -65,6 +65,7 @@ pub fn endpoint(at: &str, node: &str) -> CompiledEndpoint {
         terminating: false,
         maintenance: None,
         node_lost: false,
+        checked_by_source: false,
     }
 }
 

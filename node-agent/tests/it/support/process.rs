@@ -126,6 +126,7 @@ pub fn web() -> CompiledService {
         terminating: false,
         maintenance: None,
         node_lost: false,
+        checked_by_source: false,
     };
     let of_port = |name: &str, protocol, number, targets: &[(&str, u16)]| CompiledPort {
         name: Some(name.parse().unwrap()),

@@ -58,6 +58,7 @@ pub fn service(number: u16, endpoints: u8, revision: u64) -> CompiledService {
         terminating: false,
         maintenance: None,
         node_lost: false,
+        checked_by_source: false,
     };
     CompiledService {
         revision: Revision(revision),

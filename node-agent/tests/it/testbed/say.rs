@@ -53,6 +53,7 @@ pub fn endpoint(spot: Spot, family: IpFamily, number: u16) -> CompiledEndpoint {
         terminating: false,
         maintenance: None,
         node_lost: false,
+        checked_by_source: false,
     }
 }
 
