@@ -458,15 +458,13 @@ fn a_cleanup_ends_the_relays_of_other_state_directories() {
     let relay = home.process();
     drop(client);
     let settings = ["cleanup", "--api", "http://127.0.0.1:1", "--node", "n1", "--state-dir"];
-    let cleanup = [&settings[..], &[other.path().to_str().unwrap()]].concat();
+    let cleanup = [&[AGENT][..], &settings, &[other.path().to_str().unwrap()]].concat();
     let lock = StateDirLock::acquire(home.path()).unwrap();
-    let left = topology.node.command(AGENT, &cleanup).output().unwrap();
-    let said = String::from_utf8(left.stdout).unwrap();
-    assert!(left.status.success() && said.contains("whose agent runs"), "{said}");
+    let said = topology.node.exec(&cleanup);
+    assert!(said.contains("whose agent runs"), "{said}");
     assert!(runs(relay));
     drop(lock);
-    let done = topology.node.command(AGENT, &cleanup).output().unwrap();
-    let said = String::from_utf8(done.stdout).unwrap();
-    assert!(done.status.success() && said.contains("ended 1 relay processes of --state-dir"), "{said}");
+    let said = topology.node.exec(&cleanup);
+    assert!(said.contains("ended 1 relay processes of --state-dir"), "{said}");
     eventually("the relay to end", || !runs(relay));
 }
