@@ -136,18 +136,13 @@ pub struct ServiceStateTotals {
     pub disabled: usize,
     /// Number of Services with endpoints that receive new connections although nobody checks them. These Services
     /// are also counted by their state.
-    #[serde(default, skip_serializing_if = "is_none_of")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub not_checked: usize,
 }
 
 // Serde determines the signatures.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-const fn is_zero(number: &u32) -> bool {
-    *number == 0
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-const fn is_none_of(number: &usize) -> bool {
+const fn has_none(number: &u32) -> bool {
     *number == 0
 }
 
@@ -302,7 +297,7 @@ pub struct ServiceRow {
     /// Number of all endpoints.
     pub endpoints_total: u32,
     /// Number of endpoints that receive new connections although nobody checks them.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "has_none")]
     pub endpoints_not_checked: u32,
     /// Number of nodes that have verified the Service by reading their kernel.
     pub nodes_verified: u32,

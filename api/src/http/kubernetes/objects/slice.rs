@@ -134,6 +134,7 @@ fn endpoint(own: &CompiledEndpoint, api_version: &str) -> Value {
         terminating,
         maintenance: _,
         node_lost: _,
+        checked_by_source: _,
     } = own;
     let mut json = json!({
         "addresses": [address],
