@@ -1,7 +1,7 @@
 //! Test lanes that may fail beside other lanes (`lab/allowance.txt`): every entry names an existing lane, a cause
 //! and a day in the near future.
 
-use std::{fs, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
 
 use super::root;
 
@@ -86,4 +86,48 @@ fn a_lane_is_allowed_until_the_end_of_the_last_day_only() {
     assert!(!ask("lab.expired").status.success());
     assert!(!ask("lab.cloc").status.success());
     fs::remove_file(file).unwrap();
+}
+
+/// Stand-in for `cargo`: there is nothing to build, and no documentation test.
+const CARGO: &str = "#!/bin/sh\necho 'test result: ok. 0 passed; 0 failed; 0 ignored'\n";
+/// Stand-in for `lab/test-lanes.py`: one lane, which fails when it runs for the first time.
+const LANES: &str = "#!/bin/sh
+cat >/dev/null
+printf '%s\\n' \"$PWD\" 1 ./lane >\"$1/lab.clock.lane\"
+echo lab.clock
+";
+const LANE: &str = "#!/bin/sh
+[ -e ran ] && { echo 'test result: ok. 1 passed; 0 failed; 0 ignored'; exit; }
+touch ran
+printf 'failures:\\n\\ntest result: FAILED. 0 passed; 1 failed; 0 ignored\\n'
+exit 101
+";
+
+/// `lab/run-tests.sh` runs a failed lane again, alone. If the lane passes then, the run fails nevertheless, unless the
+/// lane is allowed.
+#[test]
+fn a_lane_that_passes_only_alone_fails_the_run_unless_it_is_allowed() {
+    for (allowance, is_good) in
+        [(String::new(), false), (format!("lab.clock {} the clock jumps\n", day(0)), true)]
+    {
+        let home = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = home.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        for script in ["lab/run-tests.sh", "lab/allowance.sh"] {
+            write(script, &fs::read_to_string(root().join(script)).unwrap());
+        }
+        write("lab/allowance.txt", &allowance);
+        write("lab/test-lanes.py", LANES);
+        write("lane", LANE);
+        write("bin/cargo", CARGO);
+        let path = format!("{}:{}", home.path().join("bin").display(), std::env::var("PATH").unwrap());
+        let output = Command::new(home.path().join("lab/run-tests.sh")).env("PATH", path).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("passed only when run again, alone: lab.clock"), "{output:?}");
+        assert_eq!(output.status.success(), is_good, "{text}");
+    }
 }
