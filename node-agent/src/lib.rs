@@ -36,7 +36,7 @@ pub use base::entropy;
 pub use bfd_runner as bfd;
 pub use dataplane;
 pub use health;
-pub use kernel::links;
+pub use kernel::{links, service_routes};
 pub use model::wire::networks;
 pub use speaker::peering as bgp;
 pub use state::{defaults, desired};

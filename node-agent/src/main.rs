@@ -15,6 +15,7 @@ use dataplane::{
     BackendOptions,
     userspace::process::{self, EndedRelays, OWN_PROGRAM, Relays},
 };
+use kernel::service_routes::{self, KernelServiceRoutes};
 use model::{
     kinds::node::{Naming, ProxyMode},
     primitives::{quantity::Epoch, secret::Secret},
@@ -237,7 +238,11 @@ fn run_agent(config: Config, log_arguments: Vec<OsString>) -> anyhow::Result<()>
         });
         let relays =
             Relays { state_dir: config.state_dir.clone(), program: OWN_PROGRAM.into(), log_arguments };
-        let kernel = Kernel { open: relays.opener(), flows: Box::new(KernelFlows::default()) };
+        let kernel = Kernel {
+            open: relays.opener(),
+            flows: Box::new(KernelFlows::default()),
+            routes: Box::new(KernelServiceRoutes::default()),
+        };
         let node = config.node.clone();
         let (ready, is_ready) = oneshot::channel();
         tokio::spawn(async move {
@@ -335,6 +340,11 @@ fn clean_all(dir: &Path, proxy: &ProxyDefaults) -> anyhow::Result<Vec<String>> {
         Ok(false) => {}
         Ok(true) => lines.push("removed the table that answers to pings of announced addresses".to_owned()),
         Err(error) => debug!(%error, "nothing of announced addresses can be cleaned up"),
+    }
+    match service_routes::cleanup() {
+        Ok(0) => {}
+        Ok(count) => lines.push(format!("removed {count} routes and rules to the Service ranges")),
+        Err(error) => debug!(%error, "no routes to the Service ranges can be cleaned up"),
     }
     if lines.is_empty() {
         lines.push("nothing of Tidegate was in the kernel".to_owned());

@@ -1,7 +1,7 @@
 //! Start and stop of the server: loads the state, starts the background tasks, and ends them in order.
 
 use ::base::chain;
-use model::primitives::quantity::Position;
+use model::{primitives::quantity::Position, wire::feed::NetworkState};
 use std::{
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
@@ -59,7 +59,12 @@ impl ServerState {
         let manners =
             AuthPolicy { is_required: settings.is_auth_required, is_secure: settings.tls.is_some() };
         let authenticator = Arc::new(Authenticator::of(Arc::clone(&vault), manners, &statuses));
-        let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
+        let constants = NetworkState {
+            peer_key: Some(peer_key),
+            service_cidrs: settings.cluster.service_cidrs().iter().copied().collect(),
+            ..NetworkState::default()
+        };
+        let hub = Arc::new(Hub::new(store.load().await?, constants, settings.cluster.asn()));
         let metrics = Arc::new(Metrics::new());
         let cluster = Arc::new(settings.cluster.clone());
         let stop_writer = CancellationToken::new();

@@ -18,7 +18,6 @@ use model::{
     primitives::{
         name::Name,
         quantity::{Epoch, Position, Revision},
-        secret::Secret,
     },
     wire::feed::{Frame, NetworkState, NodeState},
 };
@@ -73,16 +72,17 @@ pub(crate) struct Step {
 pub(crate) struct Hub {
     current: ArcSwap<Published>,
     bell: watch::Sender<Position>,
-    peer_key: Secret,
+    constants: NetworkState,
     asn: u32,
 }
 
 impl Published {
-    /// Derives the published state from the contents of a store.
-    pub(crate) fn of(loaded: StoredState, peer_key: Secret, asn: u32) -> Self {
+    /// Derives the published state from the contents of a store. `constants` are the cluster-wide settings that do
+    /// not depend on objects.
+    pub(crate) fn of(loaded: StoredState, constants: &NetworkState, asn: u32) -> Self {
         let StoredState { position, objects, recent } = loaded;
         let snapshot = Snapshot::from_objects(position.revision, objects);
-        let network = NetworkState { peer_key: Some(peer_key), ..network(&snapshot) };
+        let network = with_constants(network(&snapshot), constants);
         Self {
             epoch: position.epoch,
             compiled: CompiledSet::of(&snapshot),
@@ -165,8 +165,7 @@ impl Published {
             }
         }
         if let Some(revision) = node_changed_at {
-            let peer_key = next.network.peer_key.clone();
-            let network = NetworkState { peer_key, ..network(&next.snapshot) };
+            let network = with_constants(network(&next.snapshot), &next.network);
             if network != *next.network {
                 next.network_line = network_line(&network);
                 next.network = Arc::new(network);
@@ -175,6 +174,12 @@ impl Published {
         }
         next
     }
+}
+
+/// Returns the cluster-wide settings `network` with the parts of `constants` that do not depend on objects.
+fn with_constants(network: NetworkState, constants: &NetworkState) -> NetworkState {
+    let NetworkState { peer_key, service_cidrs, workload_cidrs: _, checkers: _ } = constants.clone();
+    NetworkState { peer_key, service_cidrs, ..network }
 }
 
 /// Serializes the cluster-wide settings as a feed frame, once for all agents.
@@ -203,11 +208,12 @@ fn concerns_bgp(before: &Snapshot, change: &Change) -> bool {
 }
 
 impl Hub {
-    /// Creates the hub with the first state. `asn` is the default AS number of Nodes.
-    pub(crate) fn new(loaded: StoredState, peer_key: Secret, asn: u32) -> Self {
-        let published = Published::of(loaded, peer_key.clone(), asn);
+    /// Creates the hub with the first state. `constants` are the cluster-wide settings that do not depend on
+    /// objects, `asn` is the default AS number of Nodes.
+    pub(crate) fn new(loaded: StoredState, constants: NetworkState, asn: u32) -> Self {
+        let published = Published::of(loaded, &constants, asn);
         let (bell, _) = watch::channel(published.position());
-        Self { current: ArcSwap::from_pointee(published), bell, peer_key, asn }
+        Self { current: ArcSwap::from_pointee(published), bell, constants, asn }
     }
 
     /// Returns the newest published state.
@@ -236,7 +242,7 @@ impl Hub {
 
     /// Replaces the published state by the contents of a store. Only the writer calls this.
     pub(crate) fn reload(&self, loaded: StoredState) {
-        self.replace(Published::of(loaded, self.peer_key.clone(), self.asn));
+        self.replace(Published::of(loaded, &self.constants, self.asn));
     }
 
     fn replace(&self, published: Published) {
@@ -339,7 +345,7 @@ mod tests {
         let mut dice = RandomStream(7);
         let position = Position { epoch: Epoch(1), revision: Revision(1) };
         let loaded = StoredState { position, objects: Vec::new(), recent: Vec::new() };
-        let mut published = Published::of(loaded, Secret::new("key".to_owned()), config.asn());
+        let mut published = Published::of(loaded, &NetworkState::default(), config.asn());
         let names = ["n0", "n1"].map(|name| Name::parse(name).unwrap());
         let mut operations: Vec<_> = names.iter().map(|name| node(&mut dice, name.as_str())).collect();
         let mut sent: BTreeMap<Name, (Revision, NodeState)> = BTreeMap::new();
@@ -397,7 +403,7 @@ mod tests {
         let mut dice = RandomStream(11);
         let position = Position { epoch: Epoch(1), revision: Revision(1) };
         let loaded = || StoredState { position, objects: Vec::new(), recent: Vec::new() };
-        let mut one = Published::of(loaded(), Secret::new("key".to_owned()), config.asn());
+        let mut one = Published::of(loaded(), &NetworkState::default(), config.asn());
         let mut other = one.clone();
         let forms = |published: &Published| -> BTreeMap<ServiceKey, Value> {
             let all = published.compiled.after(None);

@@ -28,6 +28,9 @@ pub struct Networks {
     /// Networks of node addresses at which node ports are served, disjoint; `0.0.0.0/0` and `::/0` for all
     /// addresses.
     pub node_ports: BTreeSet<IpNet>,
+    /// Networks from which cluster IPs are allocated, disjoint. Packets to an address in them that no Service has
+    /// are dropped. Empty if the networks are unknown.
+    pub services: BTreeSet<IpNet>,
 }
 
 impl Default for Networks {
@@ -38,6 +41,7 @@ impl Default for Networks {
             workloads: BTreeSet::new(),
             masquerade_sources: BTreeSet::new(),
             node_ports: all.into_iter().collect(),
+            services: BTreeSet::new(),
         }
     }
 }
@@ -169,6 +173,9 @@ pub fn decide<'a, K>(
     };
     let matched = meet(programs.clone(), networks, connection);
     let (admission, verdict, fate) = match &matched {
+        FrontendMatch::Nothing if is_in(&networks.services, connection.destination) => {
+            (Admission::Open, None, Fate::Drop)
+        }
         FrontendMatch::Nothing => (Admission::Open, None, Fate::Untouched),
         FrontendMatch::VirtualAddress { .. } => (Admission::Open, None, Fate::Reject),
         FrontendMatch::Frontend { route, .. } => {

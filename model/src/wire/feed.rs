@@ -115,6 +115,11 @@ pub struct NetworkState {
     #[serde(default, rename = "workloadCIDRs")]
     #[schema(value_type = Vec<String>)]
     pub workload_cidrs: BTreeSet<IpNet>,
+    /// Networks from which cluster IPs are allocated, such as `10.96.0.0/16`. Absent if the control server does
+    /// not send them.
+    #[serde(default, rename = "serviceCIDRs", skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub service_cidrs: BTreeSet<IpNet>,
     /// Key that authenticates BFD between nodes (RFC 5880 §6.7), in base64. Absent if nodes do not monitor
     /// each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -4,6 +4,7 @@
 //!  netlink (socket, message format) ◀── nftables   messages, expressions and transactions of nf_tables
 //!                                   ◀── conntrack  flows, deletions, challenges to clients
 //!                                   ◀── links      interfaces and addresses, with the crate rtnetlink
+//!                                   ◀── service_routes  routes to the Service ranges
 //!  socket_option, packet: system calls without a safe wrapper in the libraries used
 //! ```
 //! Invariants: this crate contains no policy. Codecs are pure and total: a malformed message is an error,
@@ -16,4 +17,5 @@ pub mod links;
 pub mod netlink;
 pub mod nftables;
 pub mod packet;
+pub mod service_routes;
 pub mod socket_option;

@@ -14,7 +14,7 @@ use model::{
         ask::{Question, Reply},
         feed::StartMode,
         plan::{Comparison, LineChange, PLAN_LINES_MAX, PREVIEW_WORDS_MAX, Preview, Proposal, lines_between},
-        trace::Packet,
+        trace::{Packet, STEPS_MAX},
     },
 };
 use speaker::peering;
@@ -180,7 +180,13 @@ impl Agent {
     fn trace(&mut self, packet: &Packet) -> Reply {
         let traced = self.backends.current().trace(std::slice::from_ref(packet));
         match traced.map(|traced| traced.and_then(|traced| traced.into_iter().next())) {
-            Ok(Some(traced)) => Reply::Trace(traced),
+            Ok(Some(mut traced)) => {
+                if let Some(step) = self.routes.step(packet) {
+                    traced.steps.insert(0, step);
+                    traced.steps.truncate(STEPS_MAX);
+                }
+                Reply::Trace(traced)
+            }
             Ok(None) => failed(&format!("{} mode cannot trace packets", self.backends.mode().as_str())),
             Err(error) => kernel_failed(&error),
         }

@@ -25,6 +25,7 @@ mod outcomes;
 mod passes;
 mod rates;
 mod refusals;
+mod routes;
 mod status;
 pub mod thread;
 pub mod traffic;
@@ -39,6 +40,7 @@ use base::{backoff::Backoff, events::Events};
 use conntrack::{Cleaner, FlowTable};
 use dataplane::{OpenError, Opener};
 use health::Checking;
+use kernel::service_routes::ServiceRoutes;
 use model::{
     kinds::resource::ServiceKey,
     primitives::{name::Name, quantity::Position},
@@ -81,6 +83,7 @@ pub struct Agent {
     backends: Backends,
     defaults: ProxyDefaults,
     cleaner: Cleaner,
+    routes: routes::RouteKeeper,
     health_ports: HealthPorts,
     readings: Readings,
     events: Events,
@@ -146,6 +149,8 @@ pub struct Kernel {
     pub open: Opener,
     /// Access to the kernel's conntrack table.
     pub flows: Box<dyn FlowTable>,
+    /// Keeper of the routes to the Service ranges.
+    pub routes: Box<dyn ServiceRoutes>,
 }
 
 impl Agent {
@@ -168,6 +173,7 @@ impl Agent {
             backends,
             defaults,
             cleaner: Cleaner::new(kernel.flows),
+            routes: routes::RouteKeeper::new(kernel.routes, now),
             health_ports: HealthPorts::default(),
             readings: Readings::new(now),
             events: Events::default(),
@@ -218,6 +224,9 @@ impl Agent {
         self.announce_changes(&touched);
         self.check_changes(&touched);
         self.are_networks_dirty |= followed.networks;
+        if touched.network {
+            self.routes.hurry(now);
+        }
         self.dirty.extend(followed.services);
     }
 
@@ -256,6 +265,7 @@ impl Agent {
     /// a programmed kernel (leftovers of other modes, refused connections, traffic samples).
     fn turn_rest(&mut self, now: Instant, random: u64) {
         self.clean_flows(now, random);
+        self.routes.turn(self.backends.mode(), self.state.network(), now);
         if self.backends.see_off(now) {
             self.look_at_everything(Cause::Start, now, random);
         }

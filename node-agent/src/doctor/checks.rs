@@ -32,13 +32,15 @@ pub enum Check {
     ArpFlux,
     /// Other programs on this machine announce addresses or speak BGP.
     OtherAnnouncer,
+    /// No route of the machine leads to the Service range, so that the agent keeps one.
+    ServiceRoute,
     /// Some data of the machine could not be read, so that other checks are incomplete.
     Unseen,
 }
 
 impl Check {
     /// All checks, in the order in which their results are listed.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::ConntrackSize,
         Self::ConntrackHelper,
         Self::ForwardDrop,
@@ -52,6 +54,7 @@ impl Check {
         Self::BridgeTraffic,
         Self::ArpFlux,
         Self::OtherAnnouncer,
+        Self::ServiceRoute,
         Self::Unseen,
     ];
 
@@ -72,6 +75,7 @@ impl Check {
             Self::BridgeTraffic => "bridge-traffic",
             Self::ArpFlux => "arp-flux",
             Self::OtherAnnouncer => "other-announcer",
+            Self::ServiceRoute => "service-route",
             Self::Unseen => "unseen",
         }
     }
@@ -118,6 +122,9 @@ impl Check {
             Self::OtherAnnouncer => {
                 "two programs that announce addresses answer for each other's addresses, and a port can \
                  have only one listener"
+            }
+            Self::ServiceRoute => {
+                "without a route, the kernel rejects packets to virtual addresses before they are translated"
             }
             Self::Unseen => "the state of this part is unknown",
         }

@@ -1,11 +1,13 @@
 //! Collects the machine data that the checks of `tidegate-agent doctor` evaluate. Changes nothing.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{self, Read as _},
     process::{Command, Stdio},
 };
 
+use ::kernel::service_routes;
 use dataplane::iptables::Flavour;
 
 use super::{
@@ -48,6 +50,10 @@ pub(super) fn look() -> MachineFacts {
     seen.routing_rules = kernel::routing_rules().unwrap_or_else(|error| {
         note("rules of routing", error);
         Vec::new()
+    });
+    seen.service_routes = service_routes::ranges().unwrap_or_else(|error| {
+        note("routes to the Service ranges", error);
+        BTreeSet::new()
     });
     match kernel::chains() {
         Ok(chains) => seen.chains = chains,

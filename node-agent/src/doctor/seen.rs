@@ -28,6 +28,8 @@ pub(super) struct MachineFacts {
     pub(super) chains: Vec<Chain>,
     /// Policy routing rules that match a packet mark.
     pub(super) routing_rules: Vec<RoutingRule>,
+    /// Service ranges to which only a route of the agent leads.
+    pub(super) service_routes: BTreeSet<ipnet::IpNet>,
     /// Running programs that conflict with the agent.
     pub(super) holders: Vec<Holder>,
     /// Names of the data that could not be read, each with the reason.

@@ -68,6 +68,7 @@ mod preflight;
 mod previews;
 mod report;
 mod routers;
+mod service_routes;
 mod several_controls;
 mod state_guard;
 mod support;

@@ -61,7 +61,11 @@ impl Node {
         let (journal, state) = home.dir.open();
         let tally = Tally::default();
         let revision = state.position().map_or(10, |position| position.revision.0);
-        let kernel = Kernel { open: home.relays().opener(), flows: Box::new(KernelFlows::default()) };
+        let kernel = Kernel {
+            open: home.relays().opener(),
+            flows: Box::new(KernelFlows::default()),
+            routes: Box::new(node_agent::service_routes::NoServiceRoutes),
+        };
         let beginning = Beginning {
             node: node_name(),
             kernel,

@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 const RELAY_PORT: u16 = 15_000;
 
 /// Destinations that are tested: frontends, and ports without a Service.
-const DESTINATIONS: [(&str, u16); 10] = [
+const DESTINATIONS: [(&str, u16); 12] = [
     ("10.96.0.1", 80),
     ("10.96.0.1", 81),
     ("203.0.113.7", 8080),
@@ -54,6 +54,8 @@ const DESTINATIONS: [(&str, u16); 10] = [
     ("fd96::1", 8080),
     ("fd96::1", 81),
     ("2001:db8::1", 30080),
+    ("10.96.0.9", 80),
+    ("fd96::9", 80),
 ];
 
 fn frontends() -> [Frontend; 7] {
@@ -119,8 +121,10 @@ fn any_program() -> impl Strategy<Value = (Program, Networks)> {
         .map(|frontend| prop::option::weighted(0.8, any_route(frontend)).boxed())
         .collect();
     let node_ports = prop_oneof![Just(Networks::default().node_ports), any_networks()];
-    (routes, any_networks(), any_networks(), node_ports, any::<bool>()).prop_map(
-        |(routes, workloads, masquerade_sources, node_ports, has_hairpins)| {
+    let services =
+        prop::sample::subsequence(vec!["10.96.0.0/24", "fd96::/64"], 0..=2).prop_map(|list| nets(&list));
+    (routes, any_networks(), any_networks(), node_ports, services, any::<bool>()).prop_map(
+        |(routes, workloads, masquerade_sources, node_ports, services, has_hairpins)| {
             let routes = frontends().into_iter().zip(routes);
             let routes = routes.filter_map(|(frontend, route)| Some((frontend, route?))).collect();
             let hairpins = ["10.1.2.2", "fd01:2::2"].map(address);
@@ -129,7 +133,7 @@ fn any_program() -> impl Strategy<Value = (Program, Networks)> {
                 hairpins: hairpins.into_iter().filter(|_| has_hairpins).collect(),
                 ..routed(routes)
             };
-            (program, Networks { workloads, masquerade_sources, node_ports })
+            (program, Networks { workloads, masquerade_sources, node_ports, services })
         },
     )
 }

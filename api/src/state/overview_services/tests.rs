@@ -7,10 +7,8 @@ use model::{
     },
     cluster::{change::Commit, config::ClusterConfig},
     kinds::resource::ObjectKey,
-    primitives::{
-        quantity::{Epoch, Position, Revision, Timestamp},
-        secret::Secret,
-    },
+    primitives::quantity::{Epoch, Position, Revision, Timestamp},
+    wire::feed::NetworkState,
 };
 use serde_json::{Value, json};
 use store::{Store, StoredState};
@@ -55,7 +53,7 @@ impl Cluster {
         let now = Timestamp::from_unix_seconds(START);
         let position = Position { epoch: Epoch(1), revision: Revision(1) };
         let loaded = StoredState { position, objects: Vec::new(), recent: Vec::new() };
-        let published = Published::of(loaded, Secret::new("key".to_owned()), config.asn());
+        let published = Published::of(loaded, &NetworkState::default(), config.asn());
         let overview = Arc::default();
         let observations =
             Observations::new(Nodes::default(), HealthState::new(10), Arc::default(), overview);
@@ -205,7 +203,7 @@ async fn a_look_that_goes_by_what_was_kept_finds_what_a_look_from_nothing_finds(
             let objects = objects.map(Arc::clone).collect();
             let loaded = StoredState { position: cluster.published.position(), objects, recent: Vec::new() };
             cluster.published =
-                Arc::new(Published::of(loaded, Secret::new("key".to_owned()), cluster.config.asn()));
+                Arc::new(Published::of(loaded, &NetworkState::default(), cluster.config.asn()));
         }
         let (seen, anew) = cluster.look(&mut kept);
         let (whole, all) = cluster.look(&mut ServiceRowCache::default());

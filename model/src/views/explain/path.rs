@@ -271,6 +271,9 @@ fn frontend_step(
                 format!("Service {of} has no port {}/{}: refused", packet.port, packet.protocol.as_str());
             Step::broken(about, outcome).because(format!("its ports are {}", known.join(", ")))
         }
+        FrontendMatch::Nothing if decision.fate == Fate::Drop => {
+            Step::broken(about, "no Service has this address of the Service range: it is dropped")
+        }
         FrontendMatch::Nothing if programs.is_empty() => {
             Step::fine(about, "no Service is programmed for this destination: it is left to the node")
         }

@@ -9,7 +9,7 @@
 //! nat     PREROUTING, OUTPUT ─▶ SERVICES ─▶ RANGES, then NODEPORTS (at local addresses) ─▶ SVC, FW or XLB ─▶ SEP ─▶ DNAT
 //!         POSTROUTING ─▶ POSTROUTING (masquerades packets with MARK-MASQ)
 //! filter  INPUT, FORWARD, OUTPUT ─▶ PROXY-FIREWALL (drops packets with MARK-DROP)
-//!                                └▶ SERVICES, NODEPORTS (reject packets without DNAT)
+//!                                └▶ SERVICES, NODEPORTS (reject packets without DNAT) ─▶ UNASSIGNED (drops)
 //!         FORWARD ─▶ FORWARD (drops packets in the conntrack state INVALID, accepts those of Services)
 //! ```
 //! Every name has the prefix of the naming scheme. Chains are recognized by name, no matter which process
@@ -94,7 +94,7 @@ impl ChainKind {
 const HASH_LENGTH: usize = 16;
 /// Chains of the table `nat` that exist without Services (fixed chains), and to which no Service adds rules.
 const NAT_WHOLE: [&str; 4] = [MARK_MASQ, MARK_DROP, POSTROUTING, OFF_CLUSTER];
-const FILTER_WHOLE: [&str; 3] = [FIREWALL, FORWARD, REJECT];
+const FILTER_WHOLE: [&str; 4] = [FIREWALL, FORWARD, REJECT, UNASSIGNED];
 const NAT_DISPATCH: [&str; 3] = [SERVICES, RANGES, NODEPORTS];
 const FILTER_DISPATCH: [&str; 2] = [SERVICES, NODEPORTS];
 
@@ -108,6 +108,7 @@ pub(super) const REJECT: &str = "REJECT";
 const POSTROUTING: &str = "POSTROUTING";
 const FIREWALL: &str = "PROXY-FIREWALL";
 const FORWARD: &str = "FORWARD";
+const UNASSIGNED: &str = "UNASSIGNED";
 
 /// Naming scheme and packet marks, which determine the fixed rules and all chain names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,7 +212,7 @@ impl NamingLayout {
     /// Returns true if a rule that jumps to this target must follow the rules of all Services in a shared chain.
     #[must_use]
     pub fn is_tail_target(&self, target: &str) -> bool {
-        target == "RETURN" || [NODEPORTS, RANGES].iter().any(|word| target == self.name(word))
+        target == "RETURN" || [NODEPORTS, RANGES, UNASSIGNED].iter().any(|word| target == self.name(word))
     }
 
     /// Builds the rules of one address family that do not depend on any Service.
@@ -249,17 +250,19 @@ impl NamingLayout {
             ),
             (IptablesTable::Filter, FORWARD, self.forward_rules(&masquerade)),
             (IptablesTable::Filter, REJECT, reject_rules(family)),
+            (IptablesTable::Filter, UNASSIGNED, vec!["-j DROP".to_owned()]),
         ];
         fixed.chains =
             whole.into_iter().map(|(table, word, rules)| (self.chain(table, word), rules)).collect();
         let ranges = format!("{} -j {}", comment("service port ranges"), self.name(RANGES));
         let node_ports = self.node_port_rules(family, networks);
         let first = [vec![ranges], node_ports.clone()].concat();
+        let last = [self.unassigned_rules(family, networks), node_ports].concat();
         for (table, word, tail) in [
             (IptablesTable::Nat, SERVICES, first),
             (IptablesTable::Nat, RANGES, Vec::new()),
             (IptablesTable::Nat, NODEPORTS, Vec::new()),
-            (IptablesTable::Filter, SERVICES, node_ports),
+            (IptablesTable::Filter, SERVICES, last),
             (IptablesTable::Filter, NODEPORTS, Vec::new()),
         ] {
             fixed.tails.insert(self.chain(table, word), tail);
@@ -306,6 +309,13 @@ impl NamingLayout {
         .into_iter()
         .map(|(table, chain, rules)| (ChainId { table, name: chain.to_owned() }, rules))
         .collect()
+    }
+
+    /// Returns the rules for addresses of the Service ranges that no Service has.
+    fn unassigned_rules(&self, family: IpFamily, networks: &Networks) -> Vec<String> {
+        let comment = format!("-m comment --comment \"{} addresses without a service\"", self.product());
+        let target = self.name(UNASSIGNED);
+        of_family(&networks.services, family).map(|net| format!("-d {net} {comment} -j {target}")).collect()
     }
 
     /// Returns the rules for node ports. The rules match the local addresses of the node except loopback.

@@ -7,8 +7,8 @@
 //!                        ▲                  │
 //!                        └──── mirror ◀─────┘  ◀── observe (parse)
 //! ```
-//! Packets from the node itself are translated after routing, so the node needs some route (a default route
-//! suffices) to reach virtual addresses.
+//! Packets from the node itself are translated after routing, so the node needs some route to virtual addresses.
+//! The agent keeps one if no other route leads there (`kernel::service_routes`).
 //!
 //! The backend uses netlink directly; no process is started. The table is recognized by name, no matter which
 //! process created it. There is deliberately no chain, set or rule per Service, and no object outside the

@@ -181,6 +181,7 @@ fn plan_networks(
             NetworkSet::Workloads => &networks.workloads,
             NetworkSet::MasqueradeSources => &networks.masquerade_sources,
             NetworkSet::NodePortAddresses => &networks.node_ports,
+            NetworkSet::ServiceRanges => &networks.services,
         },
         family,
     );

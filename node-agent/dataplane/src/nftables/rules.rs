@@ -208,6 +208,14 @@ fn services_rules() -> Vec<Vec<Expr>> {
         refuse.push(Expr::Verdict(VerdictExpr::Goto(Chain::Refuse.to_string())));
         rules.push(refuse);
     }
+    for family in IpFamily::ALL {
+        let mut unassigned = family_is(family).to_vec();
+        unassigned.push(Expr::LoadDestination(family, Register(1)));
+        let set = set_name(SetRole::Networks(NetworkSet::ServiceRanges), family);
+        unassigned.push(Expr::InSet { set, from: Register(1) });
+        unassigned.push(Expr::Verdict(VerdictExpr::Goto(Chain::Discard.to_string())));
+        rules.push(unassigned);
+    }
     rules
 }
 

@@ -198,6 +198,8 @@ pub enum NetworkSet {
     MasqueradeSources,
     /// Addresses on which node ports are served.
     NodePortAddresses,
+    /// Networks of cluster IPs. Packets to an address in them that no Service has are dropped.
+    ServiceRanges,
 }
 
 impl LookupType {
@@ -258,7 +260,8 @@ impl Pool {
 
 impl NetworkSet {
     /// All network sets, in listing order.
-    pub const ALL: [Self; 3] = [Self::Workloads, Self::MasqueradeSources, Self::NodePortAddresses];
+    pub const ALL: [Self; 4] =
+        [Self::Workloads, Self::MasqueradeSources, Self::NodePortAddresses, Self::ServiceRanges];
 }
 
 impl SetRole {
@@ -307,6 +310,7 @@ impl fmt::Display for SetRole {
             Self::Networks(NetworkSet::Workloads) => f.write_str("workloads"),
             Self::Networks(NetworkSet::MasqueradeSources) => f.write_str("masquerade-sources"),
             Self::Networks(NetworkSet::NodePortAddresses) => f.write_str("nodeport-addresses"),
+            Self::Networks(NetworkSet::ServiceRanges) => f.write_str("service-ranges"),
         }
     }
 }

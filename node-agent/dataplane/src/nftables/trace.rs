@@ -100,6 +100,18 @@ impl<'a> TableWalk<'a> {
             }
             return;
         }
+        if self.is_in(NetworkSet::ServiceRanges, address) {
+            let set = self.set(SetRole::Networks(NetworkSet::ServiceRanges));
+            self.recorder.step(
+                set,
+                address.to_string(),
+                "an address of the Service range that no Service has",
+            );
+            if self.enter(Chain::Discard, "drop") {
+                self.recorder.end(End::Dropped);
+            }
+            return;
+        }
         self.recorder.step(at, "", "no element is for it");
         self.recorder.end(End::Untouched);
     }

@@ -135,6 +135,15 @@ pub(super) fn other_announcer(_: &Subject, seen: &MachineFacts) -> Vec<FindingDr
     }
 }
 
+pub(super) fn service_route(_: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
+    let finding = |range: &ipnet::IpNet| {
+        let message =
+            format!("no route of this machine leads to the Service range {range}; the agent keeps one");
+        FindingDraft::fine(Check::ServiceRoute, message)
+    };
+    seen.service_routes.iter().map(finding).collect()
+}
+
 pub(super) fn unseen(_: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
     let fix = "run as root (CAP_NET_ADMIN), with the package iptables where iptables has rules";
     let found =

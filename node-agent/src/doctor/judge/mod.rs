@@ -41,6 +41,7 @@ pub(super) fn judge(subject: &Subject, seen: &MachineFacts) -> Vec<Finding> {
         machine::bridge_traffic,
         machine::arp_flux,
         machine::other_announcer,
+        machine::service_route,
         machine::unseen,
     ];
     let mut findings = Vec::new();

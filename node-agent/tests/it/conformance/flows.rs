@@ -25,10 +25,21 @@ use crate::testbed::{
     Bench, Build, Spot,
     Spot::{A, C, Client, D, Node},
     ask::PATIENCE,
+    node::{
+        BOTH,
+        Claim::{Reach, Silence},
+        TCP,
+    },
     segments::{self, Observer},
 };
 
 pub const SCENARIOS: &[Scenario] = &[
+    scenario(
+        "An address of the Service range that no Service has is dropped on the node",
+        "F032",
+        unassigned,
+    )
+    .not_in("ipvs", "the rules of this mode examine only packets to local addresses"),
     scenario(
         "A segment of the endpoint above the window does not end the connection",
         "F041",
@@ -44,8 +55,11 @@ pub const SCENARIOS: &[Scenario] = &[
 
 /// Time for delayed acknowledgements, and for the answers to a segment outside of the window.
 const SETTLE: Duration = Duration::from_millis(200);
-/// Time by which a connection opens that is answered at the first retransmission, which is due after one second.
-const RETRANSMITTED: Duration = Duration::from_millis(2500);
+/// Time after the first retransmission of a SYN segment, which is due after one second. The next one is due after three
+/// seconds.
+const RETRANSMISSION: Duration = Duration::from_millis(1200);
+/// Time by which a connection opens that is answered at its second retransmission.
+const RETRANSMITTED: Duration = Duration::from_millis(5000);
 
 fn outside_of_window(b: &mut Bench) {
     let web = b.service("web", 1).load_balancer_ip(b.outer(1)).tcp(80, &[A]).external_local();
@@ -62,12 +76,26 @@ fn outside_of_window(b: &mut Bench) {
     }
 }
 
+fn unassigned(b: &mut Bench) {
+    b.desired.networks.services = ["10.96.0.0/16", "fd96::/16"].map(|net| net.parse().unwrap()).into();
+    let web = b.service("web", 1).both(80, &[A]);
+    b.set(&[&web]);
+    let observer = Observer::new(&b.hosts, Client, b.family);
+    b.expect(&[Client, C, D, Node], BOTH, b.vip(1), 80, Reach(&[A]));
+    b.expect(&[C, D, Node], BOTH, b.vip(9), 80, Silence);
+    assert!(!observer.has_seen(b.vip(9)), "the packet leaves by the default route");
+    // Addresses outside of the range are not affected.
+    b.expect(&[C, D, Node], TCP, b.outer(9), 80, Silence);
+    assert!(observer.has_seen(b.outer(9)), "the packet is left to the node");
+}
+
 fn before_service(b: &mut Bench) {
     for (number, from) in [(1, C), (2, D), (3, Node)] {
         let to = SocketAddr::new(b.vip(number), 80);
         let begun = Instant::now();
         let pending = b.hosts.at(from).run(|| begin(to, None));
-        thread::sleep(SETTLE);
+        // A SYN segment between the update of the kernel and the removal of the flow would be refused.
+        thread::sleep(RETRANSMISSION);
         assert!(pending.peer_addr().is_err(), "no Service has {to} yet");
         let web = b.service(&format!("web-{number}"), number).tcp(80, &[A]);
         b.set(&[&web]);

@@ -40,7 +40,11 @@ impl Kernels {
                 Err(OpenError::Kernel(KernelError { action: "opening".to_owned(), source }))
             }
         };
-        Kernel { open: Box::new(open), flows: Box::new(self.flows.clone()) }
+        Kernel {
+            open: Box::new(open),
+            flows: Box::new(self.flows.clone()),
+            routes: Box::new(node_agent::service_routes::NoServiceRoutes),
+        }
     }
 }
 

@@ -42,6 +42,16 @@ impl Observer {
         Self { socket: hosts.at(spot).run(open), own: spot.address(family) }
     }
 
+    /// Returns true if the host has received a segment to this address so far, such as one that it should forward.
+    pub fn has_seen(&self, address: IpAddr) -> bool {
+        let mut buffer = [0; 2048];
+        let mut has_seen = false;
+        while let Ok(length) = recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
+            has_seen |= parse(&buffer[..length]).is_some_and(|it| it.own.ip() == address);
+        }
+        has_seen
+    }
+
     /// Returns the last segment that the host received at this port so far.
     pub fn last(&self, port: u16) -> Option<Segment> {
         let mut buffer = [0; 2048];
