@@ -65,12 +65,14 @@ conclude() { # conclude NAME
 # Figures of the tests themselves: the connections that the differential test drew.
 figures() {
   cat target/tmp/differential-mix.txt 2>/dev/null || echo "differential test: no result"
+  sed -n 's/^Score: /mutation score (stored): /p' docs/contributing/mutation-score.md
 }
 
 finish() {
   figures
   [ ${#stages[@]} = 0 ] || printf '%s\n' "${stages[@]}"
   printf '%6d s  in total\n' "$SECONDS"
+  grep '^Features: ' docs/reference/features.md
   echo "$passed passed, $failed failed"
   [ "$failed" = 0 ]
   exit
