@@ -19,6 +19,8 @@ mod features;
 mod functions;
 #[path = "tidy/house.rs"]
 mod house;
+#[path = "tidy/mutants.rs"]
+mod mutants;
 #[path = "tidy/names.rs"]
 mod names;
 #[path = "tidy/prose.rs"]

@@ -68,13 +68,5 @@ mod preflight;
 mod previews;
 mod report;
 mod routers;
-mod service_routes;
-mod several_controls;
-mod state_guard;
-mod support;
-mod testbed;
-mod userspace_agent;
-mod userspace_connections;
-mod userspace_process;
-mod userspace_scale;
-mod userspace_traffic;
+#[path = "../../../model/tests/it/second_oracle/mod.rs"]
+mod second_oracle;
