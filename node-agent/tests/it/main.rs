@@ -70,3 +70,13 @@ mod report;
 mod routers;
 #[path = "../../../model/tests/it/second_oracle/mod.rs"]
 mod second_oracle;
+mod service_routes;
+mod several_controls;
+mod state_guard;
+mod support;
+mod testbed;
+mod userspace_agent;
+mod userspace_connections;
+mod userspace_process;
+mod userspace_scale;
+mod userspace_traffic;
