@@ -93,6 +93,14 @@ mod tests {
         }
     }
 
+    /// The values are those of the published SplitMix64 generator for this seed.
+    #[test]
+    fn noise_is_splitmix64() {
+        let mut noise = Noise::new(1_234_567);
+        let values = [(); 3].map(|()| noise.next());
+        assert_eq!(values, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+    }
+
     #[test]
     fn jitter_takes_at_most_a_quarter_and_at_least_a_tenth_with_multiplier_one() {
         let mut noise = Noise::new(7);

@@ -105,3 +105,24 @@ impl Negotiation {
         self.advertised.required_min_rx.max(self.confirmed.required_min_rx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only a packet with the Final bit ends a Poll Sequence and confirms its intervals (RFC 5880 §6.5).
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "any point in time will do")]
+    fn a_packet_without_the_final_bit_confirms_nothing() {
+        let timers = |interval| Timers { desired_min_tx: interval, required_min_rx: interval };
+        let (now, wait) = (Instant::now(), Duration::from_secs(1));
+        let mut negotiation = Negotiation::new(timers(Interval::MIN));
+        assert!(negotiation.want(timers(Interval::MAX), now));
+        negotiation.heard(false, now, wait);
+        assert!(negotiation.is_polling());
+        assert_eq!(negotiation.confirmed, timers(Interval::MIN));
+        negotiation.heard(true, now, wait);
+        assert!(!negotiation.is_polling());
+        assert_eq!(negotiation.confirmed, timers(Interval::MAX));
+    }
+}

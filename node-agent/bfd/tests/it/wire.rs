@@ -84,6 +84,10 @@ fn authentication_sections_have_to_fit() {
     for unsupported in [0, 1, 2, 3, 6, 255] {
         assert_eq!(with(&[(24, unsupported)]), Ok(Some(Section::Unsupported(unsupported))));
     }
+    for too_short in [0, 1] {
+        assert_eq!(with(&[(24, 1), (25, too_short)]), Err(PacketError::AuthenticationLength));
+    }
+    assert_eq!(with(&[(24, 1), (25, 2)]), Ok(Some(Section::Unsupported(1))), "no more than type and length");
     // Without the Authentication Present bit there is no section, regardless of the following bytes.
     assert_eq!(with(&[(1, 0xc0)]), Ok(None));
 }
