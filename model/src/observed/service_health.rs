@@ -81,7 +81,7 @@ pub enum HealthState {
     /// No node can check the endpoint, or none of the nodes that check it reports. The last decision remains in
     /// force.
     Unknown,
-    /// Nobody checks the endpoint, and it is in use: the Service has no health check, and the source of the endpoint
+    /// The endpoint is not checked, and it is in use: the Service has no health check, and the source of the endpoint
     /// does not determine its readiness.
     NotChecked,
 }

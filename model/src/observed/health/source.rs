@@ -25,7 +25,7 @@ pub enum HealthSource {
     /// The source of the endpoint checks it and sets its readiness (annotation
     /// [`CHECKED_BY`](crate::kinds::metadata::CHECKED_BY)).
     Source,
-    /// Nobody checks the endpoint.
+    /// No check: the endpoint may be dead.
     Nobody,
 }
 
