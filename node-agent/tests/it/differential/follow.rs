@@ -11,7 +11,7 @@ use model::{
 
 use crate::{
     support::programs::port,
-    testbed::{Ask, Bench, Heard, Spot, judge},
+    testbed::{Ask, Bench, Heard, Lane, Spot, judge},
 };
 
 /// Traces connections through the kernel state and returns the traces.
@@ -48,7 +48,10 @@ pub fn compare(ask: Ask, traced: &PacketTrace, heard: &Heard) -> Result<(), Stri
 /// Returns the possible results of a connection according to the desired state. Deliberate deviations of the
 /// proxy mode are applied.
 pub fn desired(bench: &Bench, ask: Ask) -> BTreeSet<End> {
-    ends(&bench.lowered(ask), judge::connection(ask).is_from_node, |_| false)
+    // The relay of userspace mode opens a connection of its own, also to an endpoint at an address of the node.
+    let is_relayed = bench.lane == Lane::Userspace;
+    let is_own = |address| !is_relayed && judge::is_node_address(address);
+    ends(&bench.lowered(ask), judge::connection(ask).is_from_node, is_own)
 }
 
 /// Traces connections through the kernel state and returns the traces in the same order.
