@@ -1,4 +1,4 @@
-//! Generator of random clusters, as objects of the API, and of connections that mostly go to what exists there.
+//! Generator of random clusters, as objects of the API, and of connections that mostly go to existing frontends.
 //!
 //! The hosts and addresses are those of the test bed of the node agent (`node-agent/tests/it/testbed/`), where the
 //! connections are opened.
