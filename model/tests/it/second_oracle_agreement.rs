@@ -1,5 +1,5 @@
-//! Property: for random objects, the packet programs that the compiler derives have the results that the second oracle states,
-//! in every proxy mode. `TIDEGATE_SEED` repeats a run; the seed of a failing run is part of its message.
+//! Property: for random objects, the packet programs that the compiler derives have the results that the second
+//! oracle states, in every proxy mode. `TIDEGATE_SEED` repeats a run; the seed of a failing run is part of its message.
 
 use std::collections::BTreeMap;
 
