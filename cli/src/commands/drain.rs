@@ -160,10 +160,12 @@ async fn note_moves(client: &Client, subject: &DrainSubject, terminal: &mut Term
 }
 
 fn unless_forbidden(failure: Failure) -> Result<(), Failure> {
-    match failure {
-        Failure::Refused(problem) if problem.rejection.status == FORBIDDEN => Ok(()),
-        failure => Err(failure),
+    if let Failure::Refused(problem) = &failure
+        && problem.rejection.status == FORBIDDEN
+    {
+        return Ok(());
     }
+    Err(failure)
 }
 
 fn request(subject: &DrainSubject, kind: Kind, wish: &Wish) -> Result<Request, Failure> {

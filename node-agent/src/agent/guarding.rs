@@ -33,7 +33,7 @@ impl Agent {
                     let message = "the state offered by control no longer removes too much".to_owned();
                     self.events.record(EventReason::StateReleased, message);
                 }
-                Some(batch)
+                Some(*batch)
             }
             Ok(Verdict::Hold { held, is_new }) => {
                 if is_new {

@@ -61,7 +61,7 @@ struct HeldBack {
 pub enum Verdict {
     /// The batch is to be applied. If it was a delta to a held state, it has been replaced by a batch with
     /// the full state.
-    Take(Batch),
+    Take(Box<Batch>),
     /// The batch must not be applied; the state to which it leads is held pending confirmation.
     Hold {
         /// Description of the state that is held pending confirmation, with the losses that applying it would
@@ -117,12 +117,12 @@ impl Guard {
         wall: Timestamp,
     ) -> Result<Verdict, StreamFault> {
         let candidate = match (batch.mode, self.held_back.as_ref()) {
-            (StartMode::Delta, None) => return Ok(Verdict::Take(batch)),
+            (StartMode::Delta, None) => return Ok(Verdict::Take(Box::new(batch))),
             (StartMode::Full, _) => {
                 machine::check(in_force.position(), batch.mode, batch.position)?;
                 if in_force.position().is_none_or(|position| position.epoch == batch.position.epoch) {
                     self.release();
-                    return Ok(Verdict::Take(batch));
+                    return Ok(Verdict::Take(Box::new(batch)));
                 }
                 let mut candidate = State::default();
                 let _everything = candidate.apply(batch)?;
@@ -142,7 +142,7 @@ impl Guard {
         let positions = candidate.position().zip(in_force.position());
         let Some((offered, position)) = positions.filter(|_| losses.exceed(self.limit_percent)) else {
             self.release();
-            return Verdict::Take(candidate.into_batch());
+            return Verdict::Take(Box::new(candidate.into_batch()));
         };
         let before = self.held_back.as_ref().map(|held_back| held_back.held);
         let before = before.filter(|before| before.offered.epoch == offered.epoch);

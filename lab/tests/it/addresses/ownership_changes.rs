@@ -103,7 +103,7 @@ fn f124_a_change_of_the_owner_is_no_conflict() {
     wait_moved(&cluster, &vips, &killed);
     cluster
         .api
-        .send("DELETE", &format!("/v1/nodes/{killed}"), &[], String::new())
+        .send("DELETE", &format!("/v1/nodes/{killed}?confirm=true"), &[], String::new())
         .unwrap()
         .success()
         .unwrap();
