@@ -15,7 +15,7 @@ use rustls::{ServerConfig, ServerConnection, crypto::ring};
 use rustls_pki_types::PrivateKeyDer;
 use sha2::{Digest as _, Sha256};
 
-use crate::stub::{JSON, PROBLEM, Stub, begin_stream, command, ended, run};
+use crate::stub::{JSON, PROBLEM, Stub, begin_stream, command, ended, run, write_answer};
 
 const NO_NODES: &str =
     r#"{"kind":"NodeList","metadata":{},"items":[{"kind":"Node","metadata":{"name":"n1"}}]}"#;
@@ -124,8 +124,15 @@ fn reads_ask_for_no_older_state_than_was_named_or_written() {
     // The first server accepts the write of a drain and then disappears: the request to the other one
     // requires a state that includes the write.
     let node = r#"{"kind":"Node","metadata":{"name":"n1"},"spec":{},"status":{}}"#;
-    let first = Stub::new(move |number, _, stream| {
-        if number == 0 {
+    let mut is_written = false;
+    let first = Stub::new(move |_, request, stream| {
+        if is_written {
+            return;
+        }
+        if request.starts_with("GET ") {
+            write_answer(stream, "200 OK", JSON, NO_NODES);
+        } else {
+            is_written = true;
             let head =
                 format!("HTTP/1.1 200 OK\r\ncontent-type: {JSON}\r\nx-revision: 18\r\nconnection: close\r\n");
             write!(stream, "{head}content-length: {}\r\n\r\n{node}", node.len()).unwrap();
@@ -135,7 +142,7 @@ fn reads_ask_for_no_older_state_than_was_named_or_written() {
     let both = format!("{},{}", first.url, second.url);
     let (_, _, err) =
         run(&both, &["drain", "node", "n1", "--wait", "--wait-timeout", "1s", "--timeout", "5s"]);
-    assert_eq!(asked(&first)[0], None, "{err}");
+    assert!(asked(&first).iter().filter(|asked| asked.is_some()).count() <= 1, "{err}");
     assert!(asked(&second).iter().all(|asked| asked.as_deref() == Some("18")), "{:?}", asked(&second));
     assert!(!second.first_lines().is_empty(), "{err}");
 }
