@@ -11,7 +11,6 @@ use std::{
 };
 
 use model::{
-    cluster::compiled::CompiledService,
     kinds::{resource::ServiceKey, service::Protocol},
     primitives::{net::IpFamily, quantity::Revision},
     program::{self as program, Program, oracle::Fate},
@@ -215,19 +214,12 @@ impl Bench {
     }
 
     pub fn want(&mut self, build: &Build) {
-        self.want_compiled(&build.service);
-    }
-
-    /// Adds the packet program of a Service to the desired state, or removes it if nodes do not program the
-    /// Service.
-    pub fn want_compiled(&mut self, service: &CompiledService) {
-        let key = service.service.clone();
-        if service.is_programmable() {
-            let program = program::program(service, &self.place).expect("everything is carried out");
+        if build.service.is_programmable() {
+            let program = program::program(&build.service, &self.place).expect("everything is carried out");
             let program = DesiredProgram { revision: Revision(1), program: Arc::new(program) };
-            self.desired.programs.insert(key, program);
+            self.desired.programs.insert(build.key(), program);
         } else {
-            self.desired.programs.remove(&key);
+            self.desired.programs.remove(&build.key());
         }
     }
 
