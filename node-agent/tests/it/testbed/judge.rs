@@ -63,6 +63,11 @@ pub fn connection(ask: Ask) -> Connection {
     }
 }
 
+/// Returns true if the node has the address.
+pub fn is_node_address(address: IpAddr) -> bool {
+    node_addresses().contains(&address)
+}
+
 /// Returns the result that the oracle (pure interpreter of packet programs) computes for a connection.
 pub fn fate<'a>(programs: impl Iterator<Item = &'a Program> + Clone, networks: &Networks, ask: Ask) -> Fate {
     oracle::fate(programs, networks, &connection(ask))
