@@ -3,6 +3,7 @@
 use std::{
     error::Error,
     io::{IsTerminal, Write},
+    path::Path,
     process::ExitCode,
     sync::Arc,
 };
@@ -18,13 +19,16 @@ use api::{
     server::{
         commands::{self, Cli},
         self_service::{self as publish, Publication},
-        serve::{listen as listen_at, listen_socket as listen_on_socket, serve, serve_socket},
+        serve::{listen as listen_at, listen_socket as listen_on_socket, passed_socket, serve, serve_socket},
         watchdog,
     },
 };
 use base::service_manager::Notifier;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::{
+    net::UnixListener,
+    signal::unix::{Signal, SignalKind, signal},
+};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
@@ -112,12 +116,7 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     }
     let listener = listen_at(listen).with_context(|| format!("--listen {listen}"))?;
     let address = listener.local_addr().context("the listener has no address")?;
-    let socket = match &listen_socket {
-        Some(path) => {
-            Some(listen_on_socket(path).with_context(|| format!("--listen-socket {}", path.display()))?)
-        }
-        None => None,
-    };
+    let sockets = open_sockets(listen_socket.as_deref())?;
     let publication = match publish_as {
         Some(service) => Some(Publication::of(service, &replica_name, address)?),
         None => None,
@@ -128,8 +127,10 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     // Install the handlers before announcing the server, because a stop signal may follow at once.
     let signals = Signals::catch()?;
     let server = tokio::spawn(serve(listener, Arc::clone(&running.app), tls, stop.clone()));
-    let on_socket =
-        socket.map(|socket| tokio::spawn(serve_socket(socket, Arc::clone(&running.app), stop.clone())));
+    let on_sockets: Vec<_> = sockets
+        .into_iter()
+        .map(|socket| tokio::spawn(serve_socket(socket, Arc::clone(&running.app), stop.clone())))
+        .collect();
     if is_insecure {
         tracing::warn!(
             %address,
@@ -153,12 +154,21 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     running.stop_streams();
     stop.cancel();
     server.await.context("the server task panicked")?;
-    if let Some(on_socket) = on_socket {
+    for on_socket in on_sockets {
         on_socket.await.context("the server task of the socket panicked")?;
     }
     running.stop().await;
     store.resign().await;
     Ok(())
+}
+
+/// Returns the Unix sockets to serve: the one of `--listen-socket`, and the one that the service manager has opened.
+fn open_sockets(listen_socket: Option<&Path>) -> anyhow::Result<Vec<UnixListener>> {
+    let open =
+        |path: &Path| listen_on_socket(path).with_context(|| format!("--listen-socket {}", path.display()));
+    let own = listen_socket.map(open).transpose()?;
+    let passed = passed_socket().context("the service manager has passed an unusable socket")?;
+    Ok(own.into_iter().chain(passed).collect())
 }
 
 /// SIGTERM and SIGINT, either of which shuts down the server gracefully.

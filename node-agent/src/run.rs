@@ -65,7 +65,7 @@ pub async fn run(
         TcpListener::bind(listen).await.with_context(|| format!("--listen {listen} cannot be bound"))?;
     let listen = listener.local_addr()?;
     let (journal, state) = open_journal(&config.state_dir, &node)?;
-    let control = connect(config.apis)?;
+    let control = connect(config.apis, config.is_api_default)?;
     let location = enrol::IdentityLocation { node: node.clone(), state_dir: config.state_dir };
     let certificate = enrol::start(Arc::clone(&control), location, config.enrolment, stop.clone())?;
     let position = state.position();
@@ -142,10 +142,14 @@ fn open_journal(state_dir: &Path, node: &Name) -> anyhow::Result<(Journal, State
 }
 
 /// Creates the connections to the control servers, or to the socket of a server on this machine.
-fn connect(urls: Vec<Url>) -> anyhow::Result<Arc<Control>> {
+fn connect(urls: Vec<Url>, is_default: bool) -> anyhow::Result<Arc<Control>> {
     let client = match urls.first().and_then(socket::path_of) {
         Some(path) => control::socket_client(&path)?,
         None => control::client(RootCertStore::empty())?,
     };
-    Ok(Arc::new(Control::new(urls, client)))
+    let mut control = Control::new(urls, client);
+    if is_default {
+        control.prefer_socket(Path::new(socket::PATH_DEFAULT))?;
+    }
+    Ok(Arc::new(control))
 }

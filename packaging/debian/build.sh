@@ -49,7 +49,7 @@ documents() { # documents PACKAGE STAGE
 # What systemd, the kernel and the administrator need of a program that runs by itself.
 service() { # service PACKAGE STAGE
   local file short=${1#tidegate-}
-  for file in "$root/packaging/systemd/$1.service" "$root/packaging/systemd/$1@.service"; do
+  for file in "$root/packaging/systemd/$1.service" "$root/packaging/systemd/$1@.service" "$root/packaging/systemd/$1.socket"; do
     [ ! -e "$file" ] || install -D -m 644 -t "$2/usr/lib/systemd/system" "$file"
   done
   for file in "$root/packaging/etc/tidegate/$short.toml" "$root/packaging/etc/tidegate/$short"-*.toml; do

@@ -64,6 +64,8 @@ pub struct Flags {
     pub listen: Option<SocketAddr>,
     /// Unix socket to listen on as well. Its clients have full permissions without a token; only the user and
     /// the group of this process, and root, can connect
+    ///
+    /// A socket that systemd passes (tidegate-api.socket) is served in the same way, without this setting.
     #[arg(long, env = "TIDEGATE_LISTEN_SOCKET", value_name = "PATH")]
     pub listen_socket: Option<PathBuf>,
     /// Store of the objects: sqlite:PATH, etcd:http://HOST:2379,… for several control servers, or memory: for

@@ -32,7 +32,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-pub use self::{neighbours::CONNECTIONS_PER_ADDRESS_MAX, socket::listen_socket};
+pub use self::{
+    neighbours::CONNECTIONS_PER_ADDRESS_MAX,
+    socket::{listen_socket, passed_socket},
+};
 use self::{neighbours::Neighbours, opening::Opening};
 use crate::{
     context::server_state::ServerState,

@@ -28,6 +28,7 @@ fn f015_f017_f134_one_command_brings_up_control_and_agent_an_upgrade_loses_no_pa
     let agent = stage.running("tidegate-agent");
     stage.running("tidegate-api");
     look_at_privileges(&stage);
+    look_at_access(&stage);
     let address = stage.address();
 
     let install = guide("One machine", "sh");
@@ -80,6 +81,30 @@ fn look_at_privileges(stage: &Stage) {
     assert_eq!([agent("Seccomp"), api("Seccomp")], ["2", "2"]);
 }
 
+/// Asserts that root needs no token at the socket, that other users have no access to it, and that requests without a
+/// token are rejected on loopback. A stopped server is not started by a client of its socket.
+fn look_at_access(stage: &Stage) {
+    let as_nobody = |command: &str| {
+        let command = format!("setpriv --reuid nobody --regid nogroup --clear-groups {command} 2>&1 || true");
+        stage.machine.run(&command).unwrap()
+    };
+    assert!(stage.machine.run("tidegate get nodes").unwrap().contains("Ready"));
+    let refused = as_nobody("tidegate get nodes");
+    assert!(refused.contains("token"), "{refused}");
+    let refused = as_nobody("tidegate --api unix:/run/tidegate/api.sock get nodes");
+    assert!(refused.contains("ermission denied"), "{refused}");
+    let answer = "curl --silent --output /dev/null --write-out '%{http_code}' http://127.0.0.1:7440/v1/nodes";
+    assert_eq!(stage.machine.run(answer).unwrap(), "401");
+
+    stage.machine.run("systemctl stop tidegate-api").unwrap();
+    stage.machine.run("tidegate get nodes || true").unwrap();
+    for unit in ["tidegate-api.service", "tidegate-api.socket"] {
+        assert_eq!(stage.unit(unit, "ActiveState"), "inactive", "{unit}");
+    }
+    stage.machine.run("systemctl start tidegate-api").unwrap();
+    stage.running("tidegate-api");
+}
+
 /// An agent that is installed alone starts only once its control server is configured, and keeps its settings
 /// over an upgrade. In userspace mode, its relay process, which carries the traffic, runs until the package
 /// is purged.
@@ -96,11 +121,19 @@ fn an_agent_waits_for_its_settings_keeps_them_and_leaves_no_process_when_it_is_p
             ("inactive".into(), "disabled".into())
         );
     }
-    let settings =
-        "printf 'mode = \"userspace\"\\napi = \"http://127.0.0.1:7440\"\\n' >/etc/tidegate/agent.toml
+    // A group in place of LoadCredential=, whose directory processes other than root cannot read on this machine.
+    let settings = "printf 'mode = \"userspace\"\\n' >/etc/tidegate/agent.toml
         mkdir /etc/tidegate/objects.d
         cp web.yaml /etc/tidegate/objects.d/
         dpkg -i ./tidegate-api_*.deb ./tidegate_*.deb
+        tidegate token create files --role operator >/etc/tidegate/sync-files.token
+        chgrp adm /etc/tidegate/sync-files.token
+        chmod 640 /etc/tidegate/sync-files.token
+        echo 'token-file = \"/etc/tidegate/sync-files.token\"' >>/etc/tidegate/sync-files.toml
+        mkdir -p /etc/systemd/system/tidegate-sync@files.service.d
+        printf '[Service]\\nSupplementaryGroups=adm\\n' \
+            >/etc/systemd/system/tidegate-sync@files.service.d/token.conf
+        systemctl daemon-reload
         systemctl enable --now --no-block tidegate-agent tidegate-sync@files";
     fs::write(stage.machine.path("/srv/packages/web.yaml"), guide("One machine", "yaml")).unwrap();
     stage.machine.run(settings).unwrap();
@@ -130,7 +163,7 @@ fn an_agent_waits_for_its_settings_keeps_them_and_leaves_no_process_when_it_is_p
     assert!(said.contains("ended 1 relay processes"), "{said}");
     assert_eq!(stage.kernel(), kernel, "the kernel is as before, byte for byte");
     // Foreign files in the configuration directory are not removed with the packages.
-    stage.machine.run("dpkg --purge tidegate-api tidegate tidegate-sync; rm -r /etc/tidegate").unwrap();
+    stage.machine.run("dpkg --purge tidegate-api tidegate tidegate-sync; rm -r /etc/tidegate /etc/systemd/system/tidegate-sync@files.service.d").unwrap();
     stage.has_no_more_traces_than(&traces);
 }
 

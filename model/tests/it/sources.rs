@@ -1,6 +1,7 @@
 //! Status of EndpointSets and Workloads: the Services that use their endpoints, or the reason why none does.
 
 use model::{
+    admission::decode::{Expect, decode},
     compile::compile,
     kinds::{resource::Spec, workload::WorkloadSpec},
     observed::{
@@ -11,7 +12,7 @@ use model::{
 };
 use serde_json::{Value, json};
 
-use crate::support::{Cluster, key, of_kind, service, violations};
+use crate::support::{Cluster, key, of_kind, service};
 
 fn conditions(cluster: &Cluster, store_key: &str) -> Vec<Condition> {
     let object = cluster.get(store_key);
@@ -110,8 +111,13 @@ fn the_status_of_a_workload_names_its_services() {
 fn a_workload_with_a_lease_is_rejected_and_a_stored_one_says_that_it_has_no_effect() {
     let mut cluster = Cluster::new();
     let spec = json!({ "addresses": ["10.1.0.1"], "leaseSeconds": 30 });
-    let refused = violations(cluster.apply(&of_kind("Workload", "web-1", json!({}), spec.clone())));
-    assert_eq!(refused, [("/spec/leaseSeconds".to_owned(), ViolationCode::Invalid)]);
+    let workload = of_kind("Workload", "web-1", json!({}), spec.clone());
+    let refused = decode(&workload, &Expect::default()).unwrap_err();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert_eq!(
+        (refused[0].pointer.as_str(), refused[0].code),
+        ("/spec/leaseSeconds", ViolationCode::Invalid)
+    );
     cluster.apply(&of_kind("Workload", "web-1", json!({}), json!({ "addresses": ["10.1.0.1"] }))).unwrap();
     let object = cluster.get("workloads/default/web-1");
     let stored: WorkloadSpec = serde_json::from_value(spec).unwrap();

@@ -35,7 +35,7 @@ use reqwest::Url;
 use self::options::{LogFormat, Options, ProxySettings};
 use crate::{enrol::EnrolOptions, state::defaults::ProxyDefaults};
 
-/// Default of `--api`: a control server on this machine.
+/// Default of `--api` while the default socket does not exist: a control server on this machine.
 pub const API_DEFAULT: &str = "http://127.0.0.1:7440";
 /// Maximum number of control servers. Each agent keeps one stream to each server and sends all its reports to
 /// each. More servers are no advantage: a store with more than seven members only becomes slower.
@@ -52,6 +52,9 @@ pub const LOG_DEFAULT: &str = "info";
 pub struct Config {
     /// Base URLs of the control servers; never empty.
     pub apis: Vec<Url>,
+    /// True if no control server is configured. The agent then uses the default socket
+    /// ([`client::socket::PATH_DEFAULT`]) while it exists.
+    pub is_api_default: bool,
     /// CA file and join token with which this node obtains its certificate.
     pub enrolment: EnrolOptions,
     /// Name of this node, the host name by default.
@@ -118,10 +121,12 @@ impl Config {
             announcing,
             allow_fixes,
         } = options;
+        let is_api_default = api.as_ref().is_none_or(Vec::is_empty);
         let apis = check_apis(api.as_deref().unwrap_or_default())?;
         let enrolment = check_enrolment(ca_file, join_token_file, &apis)?;
         Ok(Self {
             apis,
+            is_api_default,
             enrolment,
             node: check_node(node.as_deref(), host_name)?,
             state_dir: state_dir.unwrap_or_else(|| PathBuf::from(STATE_DIR_DEFAULT)),
@@ -403,6 +408,9 @@ mod tests {
         let config = Config::from_options(Options::default(), "Node-1.Example").unwrap();
         assert_eq!(config.node.as_str(), "node-1.example");
         assert_eq!(config.apis[0].as_str(), "http://127.0.0.1:7440/");
+        assert!(config.is_api_default);
+        let options = Options { api: Some(vec![API_DEFAULT.to_owned()]), ..Options::default() };
+        assert!(!Config::from_options(options, "host").unwrap().is_api_default);
         assert_eq!(config.listen.to_string(), LISTEN_DEFAULT);
     }
 

@@ -127,7 +127,8 @@ pub enum OutputFormat {
 /// Raw settings of the agent, before validation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct Options {
-    /// URLs of the control servers, separated by commas [default: http://127.0.0.1:7440]
+    /// URLs of the control servers, separated by commas [default: unix:/run/tidegate/api.sock while it exists,
+    /// otherwise http://127.0.0.1:7440]
     ///
     /// unix:PATH is the socket of a server on this machine.
     ///

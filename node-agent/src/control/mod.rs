@@ -12,7 +12,11 @@
 pub mod board;
 pub mod choice;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use ::client::socket;
 use anyhow::Context as _;
@@ -39,6 +43,8 @@ pub struct Control {
     pub urls: Vec<Url>,
     /// Client for all servers; replaced when the certificate of this node is renewed.
     pub client: ArcSwap<Client>,
+    /// Socket that is used instead of `client` while it exists, with its client.
+    preferred: Option<(PathBuf, Arc<Client>)>,
     /// Server that currently sends the state of this node; `None` while no such stream is open.
     pub serving: watch::Sender<Option<ServerId>>,
     /// Observed state of each server.
@@ -55,13 +61,27 @@ impl Control {
     pub fn new(urls: Vec<Url>, client: Client) -> Self {
         assert!(!urls.is_empty(), "an agent has at least one control server");
         let board = Board::new(&urls);
-        Self { urls, client: ArcSwap::from_pointee(client), serving: watch::Sender::new(None), board }
+        let (client, serving) = (ArcSwap::from_pointee(client), watch::Sender::new(None));
+        Self { urls, client, preferred: None, serving, board }
+    }
+
+    /// Prefers the socket at `path` over the URL of the server while the socket exists: the server may start, or be
+    /// installed, after the agent.
+    ///
+    /// # Errors
+    /// Returns an error if the client of the socket cannot be created.
+    pub fn prefer_socket(&mut self, path: &Path) -> anyhow::Result<()> {
+        self.preferred = Some((path.to_owned(), Arc::new(socket_client(path)?)));
+        Ok(())
     }
 
     /// Returns the current client, to be used for one request only.
     #[must_use]
     pub fn client(&self) -> Arc<Client> {
-        self.client.load_full()
+        match &self.preferred {
+            Some((path, client)) if path.exists() => Arc::clone(client),
+            Some(_) | None => self.client.load_full(),
+        }
     }
 
     /// Returns all servers in configuration order.
@@ -131,24 +151,45 @@ mod tests {
 
     use super::*;
 
+    /// Accepts one request at a socket and answers it. Returns the head of the request.
+    async fn answer(path: &Path) -> String {
+        let (mut stream, _) = UnixListener::bind(path).unwrap().accept().await.unwrap();
+        let mut head = [0; 1024];
+        let length = stream.read(&mut head).await.unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nwell").await.unwrap();
+        String::from_utf8_lossy(&head[..length]).into_owned()
+    }
+
+    async fn get(control: &Control) -> Result<String, reqwest::Error> {
+        let server = control.servers().next().unwrap();
+        control.client().get(control.url(server, "/healthz")).send().await?.text().await
+    }
+
     #[tokio::test]
     async fn requests_to_a_unix_url_use_its_socket() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("api.sock");
-        let listener = UnixListener::bind(&path).unwrap();
-        let serving = tokio::spawn(async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut head = [0; 1024];
-            let length = stream.read(&mut head).await.unwrap();
-            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nwell").await.unwrap();
-            String::from_utf8_lossy(&head[..length]).into_owned()
-        });
         let url = socket::parse(&format!("unix:{}", path.display())).unwrap().unwrap();
         let control = Control::new(vec![url], socket_client(&path).unwrap());
-        let server = control.servers().next().unwrap();
-        let response = control.client().get(control.url(server, "/healthz")).send().await.unwrap();
-        assert_eq!(response.text().await.unwrap(), "well");
-        let head = serving.await.unwrap();
+        let (head, body) = tokio::join!(answer(&path), get(&control));
+        assert_eq!(body.unwrap(), "well");
         assert!(head.starts_with("GET /healthz HTTP/1.1\r\n"), "{head}");
+    }
+
+    #[tokio::test]
+    async fn a_preferred_socket_is_used_while_it_exists() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("api.sock");
+        // Nobody listens at the port of a listener that has been dropped.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let url = Url::parse(&format!("http://127.0.0.1:{port}")).unwrap();
+        let mut control = Control::new(vec![url], client(RootCertStore::empty()).unwrap());
+        control.prefer_socket(&path).unwrap();
+        get(&control).await.unwrap_err();
+        let (head, body) = tokio::join!(answer(&path), get(&control));
+        assert_eq!(body.unwrap(), "well");
+        assert!(head.contains(&format!("\r\nhost: 127.0.0.1:{port}\r\n")), "{head}");
+        std::fs::remove_file(&path).unwrap();
+        get(&control).await.unwrap_err();
     }
 }

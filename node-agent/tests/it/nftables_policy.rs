@@ -85,10 +85,14 @@ fn names(namespace: &Namespace, ip: &str, port: u16) -> BTreeSet<String> {
 }
 
 fn is_silent(namespace: &Namespace, ip: &str, port: u16) -> bool {
-    let error = namespace.udp(ip, port).ask(SHORT);
-    error.is_err_and(|error| {
-        [std::io::ErrorKind::WouldBlock, std::io::ErrorKind::PermissionDenied].contains(&error.kind())
-    })
+    use std::io::ErrorKind::{PermissionDenied, WouldBlock};
+    let result = namespace.udp(ip, port).ask(SHORT);
+    let is_silent =
+        result.as_ref().is_err_and(|error| [WouldBlock, PermissionDenied].contains(&error.kind()));
+    if !is_silent {
+        eprintln!("{ip} port {port} from {}: {result:?}", namespace.name());
+    }
+    is_silent
 }
 
 /// Returns the address of the host `namespace` on its link to the node, in the address family of `ip`.

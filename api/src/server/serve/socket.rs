@@ -10,6 +10,7 @@ use std::{
     path::Path,
 };
 
+use listenfd::ListenFd;
 use tokio::net::{UnixListener, UnixSocket};
 
 use super::BACKLOG;
@@ -39,6 +40,21 @@ pub fn listen_socket(path: &Path) -> io::Result<UnixListener> {
     socket.bind(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(MODE))?;
     socket.listen(BACKLOG)
+}
+
+/// Returns the Unix socket that the service manager has opened for this process (`tidegate-api.socket`, see
+/// `sd_listen_fds(3)`), if any.
+///
+/// # Errors
+/// Returns an error if it has passed something else, or more than one socket.
+pub fn passed_socket() -> io::Result<Option<UnixListener>> {
+    let mut passed = ListenFd::from_env();
+    if passed.len() > 1 {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "more than one socket"));
+    }
+    let Some(socket) = passed.take_unix_listener(0)? else { return Ok(None) };
+    socket.set_nonblocking(true)?;
+    UnixListener::from_std(socket).map(Some)
 }
 
 #[cfg(test)]

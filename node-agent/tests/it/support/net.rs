@@ -216,6 +216,7 @@ impl UdpClient {
                 Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < end => {
                     self.0.send(request.as_bytes())?;
                 }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
