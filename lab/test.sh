@@ -62,16 +62,17 @@ conclude() { # conclude NAME
   read -r begin end <"target/steps/$1.time" && ended "$1, beside the tests" "$begin" "$end"
 }
 
-# Figures of the tests themselves.
+# Figures of the tests themselves: the connections that the differential test drew.
 figures() {
+  cat target/tmp/differential-mix.txt 2>/dev/null || echo "differential test: no result"
   sed -n 's/^Score: /mutation score (stored): /p' docs/contributing/mutation-score.md
-  grep '^Features: ' docs/reference/features.md
 }
 
 finish() {
   figures
   [ ${#stages[@]} = 0 ] || printf '%s\n' "${stages[@]}"
   printf '%6d s  in total\n' "$SECONDS"
+  grep '^Features: ' docs/reference/features.md
   echo "$passed passed, $failed failed"
   [ "$failed" = 0 ]
   exit
@@ -80,6 +81,7 @@ finish() {
 run_tests() {
   local begin=$SECONDS
   echo "== tests"
+  rm -f target/tmp/differential-mix.txt
   lab/run-tests.sh | tee target/tests.log
   ended tests "$begin"
   local ok bad ignored

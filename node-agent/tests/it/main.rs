@@ -68,6 +68,8 @@ mod preflight;
 mod previews;
 mod report;
 mod routers;
+#[path = "../../../model/tests/it/second_oracle/mod.rs"]
+mod second_oracle;
 mod service_routes;
 mod several_controls;
 mod state_guard;

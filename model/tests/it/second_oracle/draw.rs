@@ -144,7 +144,10 @@ pub fn seed() -> u64 {
 
 /// Creates a runner of random cases that makes the same choices for the same seed.
 pub fn runner(seed: u64, cases: u32, shrinks: u32) -> TestRunner {
-    let config = Config { cases, max_shrink_iters: shrinks, failure_persistence: None, ..Config::default() };
+    let mut config =
+        Config { cases, max_shrink_iters: shrinks, failure_persistence: None, ..Config::default() };
+    // In milliseconds: a failure must be reported before a guest VM is ended.
+    config.max_shrink_time = 60_000;
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
@@ -316,7 +319,7 @@ fn settings(options: DrawOptions) -> impl Strategy<Value = ServiceSpec> {
     let removal = select(&[RemovalPolicy::Keep, RemovalPolicy::Drain, RemovalPolicy::Reset][..]);
     let scheduler = option::of(any::<Index>());
     let rare = (weighted(0.1), weighted(0.05), 0..24_u8);
-    (policies, ranges, removal, weighted(0.3), scheduler, rare).prop_map(
+    (policies, ranges, removal, weighted(0.4), scheduler, rare).prop_map(
         move |((internal, external, near), ranges, removal_policy, is_sticky, scheduler, rare)| {
             let policy = |is_local| if is_local { TrafficPolicy::Local } else { TrafficPolicy::Cluster };
             let (publish_not_ready_addresses, disabled, maintained) = rare;

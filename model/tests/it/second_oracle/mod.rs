@@ -5,6 +5,8 @@
 //! of kube-proxy, and shares no function with the compiler: of the crate `model` it uses only the types of the
 //! objects and of the result. Tests compare it with `compile`, `program` and the first oracle, so that an error
 //! in one of these is visible although all proxy modes are derived from them. Each rule is one function.
+//!
+//! The tests of the node agent contain this module as well, and compare it with real connections.
 
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test program uses its own part")]
 

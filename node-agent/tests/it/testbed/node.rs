@@ -11,6 +11,7 @@ use std::{
 };
 
 use model::{
+    cluster::compiled::CompiledService,
     kinds::{resource::ServiceKey, service::Protocol},
     primitives::{net::IpFamily, quantity::Revision},
     program::{self as program, Program, oracle::Fate},
@@ -113,10 +114,10 @@ impl Bench {
         assert!(status.success(), "the flows are not forgotten");
     }
 
-    /// Deletes the UDP entries of the conntrack table, because a reused port would continue a flow of an
-    /// earlier step to a removed endpoint. New TCP connections are not affected by old entries.
-    fn forget_datagrams(&self) {
-        let family = match self.family {
+    /// Deletes the UDP entries of an IP family from the conntrack table, because a reused port would continue a
+    /// flow of an earlier step to a removed endpoint. New TCP connections are not affected by old entries.
+    pub fn forget_datagrams(&self, family: IpFamily) {
+        let family = match family {
             IpFamily::V4 => "ipv4",
             IpFamily::V6 => "ipv6",
         };
@@ -214,12 +215,19 @@ impl Bench {
     }
 
     pub fn want(&mut self, build: &Build) {
-        if build.service.is_programmable() {
-            let program = program::program(&build.service, &self.place).expect("everything is carried out");
+        self.want_compiled(&build.service);
+    }
+
+    /// Adds the packet program of a Service to the desired state, or removes it if nodes do not program the
+    /// Service.
+    pub fn want_compiled(&mut self, service: &CompiledService) {
+        let key = service.service.clone();
+        if service.is_programmable() {
+            let program = program::program(service, &self.place).expect("everything is carried out");
             let program = DesiredProgram { revision: Revision(1), program: Arc::new(program) };
-            self.desired.programs.insert(build.key(), program);
+            self.desired.programs.insert(key, program);
         } else {
-            self.desired.programs.remove(&build.key());
+            self.desired.programs.remove(&key);
         }
     }
 
@@ -317,7 +325,7 @@ impl Bench {
     pub fn ask(&mut self, asks: &[Ask]) -> Vec<Heard> {
         // IPVS has its own connection table, which drops entries without a destination.
         if self.lane != Lane::Ipvs && asks.iter().any(|ask| ask.protocol == Protocol::Udp) {
-            self.forget_datagrams();
+            self.forget_datagrams(self.family);
         }
         let judged: Vec<_> = asks.iter().map(|ask| judge::expected(&self.lowered(*ask), *ask)).collect();
         let timed: Vec<_> = asks.iter().copied().zip(judged.iter().map(patience)).collect();
