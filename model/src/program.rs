@@ -123,8 +123,8 @@ pub struct Route {
     /// Verdict for all other sources, such as other nodes and their workloads.
     pub from_elsewhere: Verdict,
     /// Session affinity: time in seconds, 1–86,400, for which new connections from a source address go to the
-    /// same target, counted from its last new connection. Each node tracks each frontend separately. `None`
-    /// disables session affinity.
+    /// same target, counted from its last new connection. The frontends of a Service port share the memory of a node,
+    /// except in ipvs mode. `None` disables session affinity.
     pub affinity_seconds: Option<u32>,
     /// IPVS scheduler that selects a target; `None` for the default selection of the proxy mode, by weight.
     pub scheduler: Option<Scheduler>,

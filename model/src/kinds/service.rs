@@ -266,8 +266,8 @@ pub struct ServicePort {
     /// port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Label>,
-    /// Transport protocol of the port: `TCP`, `UDP` or `SCTP`. Nodes in userspace mode report a Service with SCTP
-    /// as unsupported. Default: `TCP`.
+    /// Transport protocol of the port: `TCP`, `UDP` or `SCTP`. Nodes in userspace mode reject connections
+    /// to SCTP ports and report them as unsupported. Default: `TCP`.
     #[serde(default)]
     pub protocol: Protocol,
     /// Port at which clients connect, from 1 to 65,535. The first port of the range if `endPort` is set.

@@ -205,6 +205,18 @@ impl<'a> NodeViews<'a> {
     }
 }
 
+/// Returns true if a Node has verified a Service as of the position `wanted`, except ports with settings that the
+/// Node does not support.
+pub(crate) fn is_served(view: &NodeView<'_>, key: &ServiceKey, wanted: Position) -> bool {
+    match progress(view, key, wanted) {
+        (Phase::Verified, _) => true,
+        (Phase::Failed, Some(Failure { reason: FailureReason::PartlyUnsupported, .. })) => {
+            view.report.is_some_and(|report| reached_phase(report, wanted) == Phase::Verified)
+        }
+        (Phase::Pending | Phase::Received | Phase::Applied | Phase::Failed, _) => false,
+    }
+}
+
 pub(crate) fn progress<'a>(
     view: &NodeView<'a>,
     key: &ServiceKey,
@@ -432,7 +444,7 @@ fn programmed(spec: &ServiceSpec, counts: Option<&NodeCounts>) -> Condition {
         counts.not_verified.values().filter(|problem| problem.phase == Phase::Failed).peekable();
     if failures.peek().is_none() {
         no(at, ConditionReason::CatchingUp, message)
-    } else if failures.all(|problem| problem.reason == Some(FailureReason::Unsupported)) {
+    } else if failures.all(|problem| problem.reason.is_some_and(FailureReason::is_unsupported)) {
         no(at, ConditionReason::UnsupportedOnNodes, message)
             .hint("change the setting, or select a proxy mode that implements it on these Nodes (spec.mode)")
     } else {

@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    kinds::node::ProxyMode,
     primitives::net::{self, IpFamily},
     program::oracle::Networks,
     wire::feed::{NetworkState, NodeState},
@@ -30,13 +29,7 @@ pub fn networks(network: &NetworkState, node: &NodeState) -> Networks {
         workloads: aggregate(&local_workloads(network, node)),
         masquerade_sources: masquerade_sources(of_cluster, node.proxy.masquerade_all),
         node_ports: answering,
-        services: match node.mode {
-            // The rules of ipvs mode examine only packets to local addresses.
-            Some(ProxyMode::Ipvs) => BTreeSet::new(),
-            Some(ProxyMode::Nftables | ProxyMode::Iptables | ProxyMode::Userspace) | None => {
-                aggregate(&network.service_cidrs)
-            }
-        },
+        services: aggregate(&network.service_cidrs),
     }
 }
 

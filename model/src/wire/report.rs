@@ -288,8 +288,9 @@ pub struct Failure {
 }
 
 /// Reason of a failure: `Unsupported` (the agent does not support a setting), `KernelRefused` (the kernel rejected
-/// the change), `VerificationFailed` (the kernel state that was read back differs) or `PortUnavailable` (another
-/// program uses a port that the agent serves).
+/// the change), `VerificationFailed` (the kernel state that was read back differs), `PortUnavailable` (another
+/// program uses a port that the agent serves) or `PartlyUnsupported` (the agent does not support a setting of some
+/// ports, and serves the other ports).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum FailureReason {
     /// The agent does not support a setting of the Service.
@@ -300,6 +301,20 @@ pub enum FailureReason {
     VerificationFailed,
     /// Another program uses a port that the agent serves on the node.
     PortUnavailable,
+    /// The agent does not support a setting of some ports of the Service: connections to them are rejected, and
+    /// the other ports are served.
+    PartlyUnsupported,
+}
+
+impl FailureReason {
+    /// Returns true if the agent does not support a setting of the Service or of some of its ports.
+    #[must_use]
+    pub const fn is_unsupported(self) -> bool {
+        match self {
+            Self::Unsupported | Self::PartlyUnsupported => true,
+            Self::KernelRefused | Self::VerificationFailed | Self::PortUnavailable => false,
+        }
+    }
 }
 
 /// Properties of the machine of an agent, as detected by the agent.

@@ -202,6 +202,8 @@ fn an_unsupported_setting_differs_from_a_failure() {
     assert_eq!(line(programmed), "False UnsupportedOnNodes");
     assert_eq!(programmed.message, "verified on 1 of 2 nodes; n1: mode nftables has no scheduler `sh`");
     assert!(programmed.hint.as_ref().unwrap().contains("spec.mode"), "{programmed:?}");
+    let partly = status(&cluster, &[("n1", failing("PartlyUnsupported")), ("n2", failing("Unsupported"))]);
+    assert_eq!(line(condition(&partly.conditions, ConditionType::Programmed)), "False UnsupportedOnNodes");
     let broken = status(&cluster, &[("n1", failing("Unsupported")), ("n2", failing("KernelRefused"))]);
     assert_eq!(line(condition(&broken.conditions, ConditionType::Programmed)), "False FailedOnNodes");
 }

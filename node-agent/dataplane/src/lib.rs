@@ -77,8 +77,11 @@ impl DesiredState {
         let programmed = |service: ServiceKey| {
             let program = self.programs.get(&service).map(|desired| &desired.program);
             let program = match outcomes.get(&service) {
-                Some(Outcome::Verified) => program.cloned(),
-                // The kernel holds nothing of this Service.
+                // The kernel rejects connections to the unsupported frontends, and serves the others as desired.
+                Some(
+                    Outcome::Verified | Outcome::Failed { reason: FailureReason::PartlyUnsupported, .. },
+                ) => program.cloned(),
+                // The kernel forwards nothing of this Service.
                 Some(Outcome::Failed { reason: FailureReason::Unsupported, .. }) => None,
                 // The kernel state of this Service is unknown; the pass is retried.
                 Some(Outcome::Failed { .. }) => return None,

@@ -42,6 +42,9 @@ const RELAY_TIME_MIN: Duration = Duration::from_secs(5);
 /// remaining objects are then removed.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 
+/// Maximum number of Services with unsupported settings that the message of a mode change names.
+const UNSUPPORTED_LISTED_MAX: usize = 5;
+
 /// Active backend, selected backend, and replaced backends that are being removed.
 pub(super) struct Backends {
     open: Opener,
@@ -215,7 +218,10 @@ impl Backends {
             }
         });
         match attempt {
-            Ok((new, pass)) => Change::Taken { message: self.take_over(new, is_in_place, now), pass },
+            Ok((new, pass)) => {
+                let message = self.take_over(new, is_in_place, now) + &unsupported_services(&pass);
+                Change::Taken { message, pass }
+            }
             Err(problem) => {
                 self.change_at = Some(now + self.change.next_delay(random));
                 self.problem = Some(problem);
@@ -363,6 +369,23 @@ fn program(
     refused.map_or(Ok(pass), Err)
 }
 
+/// Returns the end of a message on a change of the mode: the Services with settings that the new mode does not
+/// support, at most [`UNSUPPORTED_LISTED_MAX`]. Empty if there are none.
+fn unsupported_services(pass: &Pass) -> String {
+    let unsupported = pass.outcomes.iter().filter(|(_, outcome)| match outcome {
+        Outcome::Failed { reason, .. } => reason.is_unsupported(),
+        Outcome::Verified => false,
+    });
+    let names: Vec<_> = unsupported.map(|(service, _)| service.to_string()).collect();
+    let more = names.len().saturating_sub(UNSUPPORTED_LISTED_MAX);
+    let listed = names.iter().take(UNSUPPORTED_LISTED_MAX).cloned().collect::<Vec<_>>().join(", ");
+    match (names.len(), more) {
+        (0, _) => String::new(),
+        (_, 0) => format!("; it does not support all settings of {listed}"),
+        (_, _) => format!("; it does not support all settings of {listed} and {more} other Services"),
+    }
+}
+
 /// Returns the backends other than the active one that may have left kernel objects. Backends with
 /// kube-proxy's chain names are only included if the node is configured to use these names.
 fn candidates(running: &Backend, asked: &BackendOptions) -> Vec<Backend> {
@@ -400,5 +423,30 @@ fn add(sum: KernelCounters, more: KernelCounters) -> KernelCounters {
         messages: sum.messages + messages,
         bytes: sum.bytes + bytes,
         conntrack_deletions: sum.conntrack_deletions + conntrack_deletions,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_the_mode_names_the_services_with_settings_that_the_new_mode_lacks() {
+        let failed = |reason| Outcome::Failed { reason, message: String::new() };
+        let pass = |count: usize, outcome: &Outcome| {
+            let service = |n| (format!("default/s{n}").try_into().unwrap(), outcome.clone());
+            Pass { outcomes: (0..count).map(service).collect(), ..Pass::default() }
+        };
+        assert_eq!(unsupported_services(&pass(3, &Outcome::Verified)), "");
+        assert_eq!(unsupported_services(&pass(3, &failed(FailureReason::KernelRefused))), "");
+        assert_eq!(
+            unsupported_services(&pass(2, &failed(FailureReason::PartlyUnsupported))),
+            "; it does not support all settings of default/s0, default/s1"
+        );
+        assert_eq!(
+            unsupported_services(&pass(7, &failed(FailureReason::Unsupported))),
+            "; it does not support all settings of default/s0, default/s1, default/s2, default/s3, default/s4 and 2 \
+             other Services"
+        );
     }
 }

@@ -9,7 +9,11 @@ use announce::{Announcing, Following};
 use base::Gate;
 use dataplane::Scope;
 use health::{Checking, plan::Changes};
-use model::{bgp::settings::BgpState, kinds::resource::ServiceKey, wire::feed::AddressState};
+use model::{
+    bgp::settings::BgpState,
+    kinds::resource::ServiceKey,
+    wire::{feed::AddressState, report::FailureReason},
+};
 use speaker::routing::{
     self, Routing,
     endpoints::{Endpoints, Standing},
@@ -115,6 +119,8 @@ impl Agent {
             return None;
         }
         let failure = self.derived.unsupported().get(service).or_else(|| self.outcomes.failure(service));
+        // The kernel serves the other ports at the addresses.
+        let failure = failure.filter(|failure| failure.reason != FailureReason::PartlyUnsupported);
         Some(failure.map_or(Gate::Open, |failure| Gate::Closed(failure.message.clone())))
     }
 

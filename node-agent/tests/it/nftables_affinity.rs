@@ -228,7 +228,7 @@ fn clients_that_cannot_be_remembered_are_served_all_the_same() {
         let elements: Vec<_> = (0..131_072u32)
             .map(|number| {
                 let client = std::net::Ipv4Addr::from(0x0a80_0000 + number);
-                format!("10.96.0.1 . tcp . 80 . {client} timeout 1h : 0x1")
+                format!("0x1 . {client} timeout 1h : 0x1")
             })
             .collect();
         for chunk in elements.chunks(16_384) {
@@ -368,15 +368,29 @@ fn connections_are_handed_to_a_listener_of_the_node() {
     });
 }
 
-/// Returns the number of entries in the affinity maps for frontends at an address, in both address families
-/// and for every kind of frontend.
-fn remembered(node: &Namespace, address: &str) -> usize {
-    let listing = node.exec(&["nft", "-j", "list", "ruleset"]);
+/// Returns the elements of the map `name` in the IP family of an address, as JSON.
+fn elements(node: &Namespace, name: &str, address: &str) -> Vec<serde_json::Value> {
+    let name = format!("{name}{}", if address.contains(':') { 6 } else { 4 });
+    let listing = node.exec(&["nft", "-j", "list", "map", "inet", "tidegate", &name]);
     let all: serde_json::Value = serde_json::from_str(&listing).unwrap();
-    let maps = all["nftables"].as_array().unwrap().iter().map(|object| &object["map"]);
-    let maps = maps.filter(|map| ["affinity4", "affinity6"].contains(&map["name"].as_str().unwrap_or("")));
-    let elements = maps.filter_map(|map| map["elem"].as_array()).flatten();
-    elements.filter(|element| element.to_string().contains(&format!("\"{address}\""))).count()
+    let maps = all["nftables"].as_array().unwrap().iter();
+    maps.filter_map(|object| object["map"]["elem"].as_array()).flatten().cloned().collect()
+}
+
+/// Returns the number of the group of the TCP frontend at an address.
+fn group(node: &Namespace, address: &str) -> u64 {
+    let of_frontend = |element: &serde_json::Value| {
+        let key = element[0].to_string();
+        let is_tcp = key.contains("\"tcp\"") || key.contains(",6,");
+        (is_tcp && key.contains(&format!("\"{address}\""))).then(|| element[1].as_u64().unwrap())
+    };
+    elements(node, "affinity-groups", address).iter().find_map(of_frontend).unwrap()
+}
+
+/// Returns the number of affinity entries of a group, in the IP family of an address.
+fn remembered(node: &Namespace, address: &str, group: u64) -> usize {
+    let is_of_group = |element: &serde_json::Value| element[0]["elem"]["val"]["concat"][0] == group;
+    elements(node, "affinity", address).into_iter().filter(is_of_group).count()
 }
 
 /// F047: the affinity entries of a frontend are removed when the frontend is removed or loses its affinity,
@@ -401,12 +415,12 @@ fn f047_what_is_remembered_of_clients_goes_with_the_frontend() {
             let meet = |(ip, port): &(&str, u16)| topology.client.ask_tcp(ip, *port).map(drop).unwrap();
             FRONTENDS.iter().chain(&[("10.96.0.7", 80)]).for_each(meet);
         };
-        let seen =
-            || ["10.96.0.1", "fd96::1", "10.96.0.7"].map(|address| remembered(&topology.node, address));
         let turns = |backend: &mut NftablesBackend, count| (0..count).for_each(|_| backend.upkeep().unwrap());
         let mut backend = backend();
         let mut desired = desired(both());
         verified(&backend.apply(&desired, &Scope::Everything));
+        let groups = ["10.96.0.1", "fd96::1", "10.96.0.7"].map(|at| (at, group(&topology.node, at)));
+        let seen = || groups.map(|(at, group)| remembered(&topology.node, at, group));
         meet();
         turns(&mut backend, 10);
         assert_eq!(seen(), [1, 1, 1], "nothing went");

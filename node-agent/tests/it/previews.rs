@@ -154,12 +154,8 @@ const SILENT_IPVS: &[&str] = &[
     "node ports answer at fewer addresses",
 ];
 /// Names of the changes that change neither rules nor listeners in userspace mode.
-const SILENT_USERSPACE: &[&str] = &[
-    "a Service of SCTP",
-    "a health check node port",
-    "an endpoint is on this node now",
-    "every source is masqueraded",
-];
+const SILENT_USERSPACE: &[&str] =
+    &["a health check node port", "an endpoint is on this node now", "every source is masqueraded"];
 
 fn schedule(world: &mut World, name: &str) {
     world.service("web").scheduler = Some(Scheduler(Label::parse(name).unwrap()));

@@ -18,12 +18,9 @@ use crate::{
         resource::{Kind, Object, ObjectKey, Spec},
         selector::Selector,
     },
-    observed::{
-        rollup::{NodeView, progress},
-        status::Phase,
-    },
+    observed::rollup::{NodeView, is_served},
     primitives::{name::Name, net::IpFamily, quantity::Position},
-    wire::report::{Facts, Report},
+    wire::report::{Facts, FailureReason, Report},
 };
 
 /// Result of the evaluation of all nodes as candidates for one address.
@@ -261,9 +258,9 @@ impl EvaluationContext<'_> {
             let wanted = Position { epoch: self.view.epoch, revision: service.revision };
             let key = service.service.clone();
             // A failure of an older form counts until a newer form is known to have succeeded.
-            let verified = matches!(progress(view, &key, wanted).0, Phase::Verified);
+            let verified = is_served(view, &key, wanted);
             match report.failures.get(&key) {
-                Some(failure) if !verified => {
+                Some(failure) if !verified && failure.reason != FailureReason::PartlyUnsupported => {
                     return Some(IneligibleReason::Failed(key, failure.message.clone()));
                 }
                 Some(_) | None => {}

@@ -24,7 +24,8 @@ use model::{
         maintenance::MaintenanceMode,
         node::NodeSpec,
         service::{
-            ClusterIp, ServicePort, ServiceSpec, ServiceType, TargetPort, TrafficDistribution, TrafficPolicy,
+            ClusterIp, Protocol, ServicePort, ServiceSpec, ServiceType, TargetPort, TrafficDistribution,
+            TrafficPolicy,
         },
     },
     primitives::{net::IpFamily, quantity::Weight},
@@ -58,7 +59,7 @@ pub enum Dialect {
     Exact,
     /// Mode ipvs: sources are not distinguished, and every frontend address is a local address.
     Ipvs,
-    /// Mode userspace: the endpoints see the address of the node.
+    /// Mode userspace: the endpoints see the address of the node, and SCTP is refused.
     Userspace,
 }
 
@@ -120,7 +121,7 @@ impl Estate {
             (true, _) | (_, true) => local,
             (false, false) => anywhere,
         };
-        if targets.is_empty() {
+        if targets.is_empty() || dialect == Dialect::Userspace && connection.protocol == Protocol::Sctp {
             return Fate::Reject;
         }
         Fate::Forward {

@@ -126,7 +126,7 @@ impl NftablesBackend {
         }
         let mirror = self.mirror.get_or_insert_default();
         absorb(mirror, structure, &chains, changes);
-        if changes.iter().any(|change| matches!(change, Change::Remove(SetElement::AffinityTarget(..)))) {
+        if changes.iter().any(|change| matches!(change, Change::Remove(SetElement::AffinityGroup(..)))) {
             self.forgetting.note();
         }
         self.chains_made.extend(&chains);

@@ -64,13 +64,14 @@ fn key(set: SetId) -> Vec<Field> {
     let family = set.family;
     match set.role {
         SetRole::Chains(_) | SetRole::ChainsFrom(_) => vec![TYPE_MARK],
-        SetRole::Dispatch(place) | SetRole::DispatchFrom(place, _) => frontend(place, family),
+        SetRole::Dispatch(place) | SetRole::DispatchFrom(place, _) | SetRole::AffinityGroups(place) => {
+            frontend(place, family)
+        }
         SetRole::Endpoints(place) | SetRole::AffinitySlots(place) => {
             [frontend(place, family), vec![TYPE_INTEGER]].concat()
         }
-        SetRole::Affinity(place) | SetRole::AllowedSources(place) => {
-            [frontend(place, family), vec![address(family)]].concat()
-        }
+        SetRole::AllowedSources(place) => [frontend(place, family), vec![address(family)]].concat(),
+        SetRole::Affinity => vec![TYPE_MARK, address(family)],
         SetRole::AffinityTargets(place, _) => [frontend(place, family), vec![TYPE_MARK]].concat(),
         SetRole::Ranges => frontend(LookupType::Address, family),
         SetRole::VirtualAddresses | SetRole::Networks(_) => vec![address(family)],
@@ -87,10 +88,10 @@ pub fn set_shape(set: SetId) -> SetShape {
         SetRole::Chains(_) | SetRole::ChainsFrom(_) => (uapi::NFT_SET_MAP, Vec::new()),
         SetRole::Dispatch(_) | SetRole::DispatchFrom(..) => (uapi::NFT_SET_MAP, vec![TYPE_MARK]),
         SetRole::Endpoints(_) | SetRole::AffinityTargets(..) => (uapi::NFT_SET_MAP, target(set.family)),
-        SetRole::Affinity(_) => {
+        SetRole::Affinity => {
             (uapi::NFT_SET_MAP | uapi::NFT_SET_TIMEOUT | uapi::NFT_SET_EVAL, vec![TYPE_MARK])
         }
-        SetRole::AffinitySlots(_) => (uapi::NFT_SET_MAP, vec![TYPE_MARK]),
+        SetRole::AffinityGroups(_) | SetRole::AffinitySlots(_) => (uapi::NFT_SET_MAP, vec![TYPE_MARK]),
         SetRole::AllowedSources(_) => (concat, Vec::new()),
         SetRole::Ranges => (concat | uapi::NFT_SET_MAP, vec![TYPE_MARK]),
         SetRole::VirtualAddresses | SetRole::Hairpins => (0, Vec::new()),

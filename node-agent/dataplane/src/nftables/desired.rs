@@ -16,6 +16,7 @@ use model::{
 
 use super::{
     element::{FrontendChain, Span, TargetId, place},
+    group::GroupId,
     mirror::FrontendElements,
     schema::{Choice, LookupType, Pick, Pool, TARGETS_MAX, Treatment, VerdictClass},
     slots,
@@ -96,11 +97,17 @@ fn choice(route: &Route) -> Result<Choice, String> {
 
 /// Returns the set and map elements that a frontend needs in the kernel. A slot is a position in the
 /// frontend's list of targets. As many slots as possible keep the target that they have in `held`, the
-/// elements now in the kernel.
+/// elements now in the kernel. `affinity_group` is the group with which the frontend shares session affinity.
 #[must_use]
-pub(super) fn wanted(frontend: &Frontend, route: &Route, held: &FrontendElements) -> FrontendElements {
+pub(super) fn wanted(
+    frontend: &Frontend,
+    route: &Route,
+    held: &FrontendElements,
+    affinity_group: Option<GroupId>,
+) -> FrontendElements {
     let place = place(frontend);
-    let mut wanted = FrontendElements { is_range: place == LookupType::Range, ..FrontendElements::default() };
+    let is_range = place == LookupType::Range;
+    let mut wanted = FrontendElements { is_range, affinity_group, ..FrontendElements::default() };
     let mut dispatches = LiteMap::new();
     for (source, (verdict, pool)) in VerdictClass::ALL.into_iter().zip(pools(route)) {
         let dispatch = match verdict {

@@ -24,6 +24,7 @@ use model::{
 };
 
 use super::{
+    group::GroupId,
     number,
     schema::{Chain, LookupType, NetworkSet, Pick, Pool, SetId, SetRole, TARGETS_MAX, VerdictClass},
 };
@@ -39,6 +40,8 @@ pub enum SetElement {
     DispatchFrom(Frontend, VerdictClass, FrontendChain),
     /// Target of one slot (position in the list of targets) of a frontend.
     Slot(Frontend, Slot, Target),
+    /// Group of a frontend with session affinity: frontends of one Service port, which share it.
+    AffinityGroup(Frontend, GroupId),
     /// Target id of one slot (position in the list of targets) of a frontend with session affinity.
     AffinitySlot(Frontend, Slot, TargetId),
     /// Target of a frontend with session affinity, by pool and target id.
@@ -156,8 +159,7 @@ impl TargetId {
     /// Returns the preferred id of a target: the FNV-1a hash of its bytes.
     #[must_use]
     pub fn of(target: &Target) -> Self {
-        let fold = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
-        Self(target_value(target).iter().fold(0x811c_9dc5, fold))
+        Self(fnv1a(&target_value(target)))
     }
 
     /// Returns the id to try if another target of the frontend already has this one.
@@ -165,6 +167,12 @@ impl TargetId {
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
+}
+
+/// Returns the FNV-1a hash of bytes.
+pub(super) fn fnv1a(bytes: &[u8]) -> u32 {
+    let fold = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    bytes.iter().fold(0x811c_9dc5, fold)
 }
 
 /// Range of addresses of one family, first and last included.
@@ -218,6 +226,7 @@ impl SetElement {
                 SetId::new(SetRole::DispatchFrom(place(frontend), *source), frontend.destination.family())
             }
             Self::Slot(frontend, ..) => of(frontend, SetRole::Endpoints),
+            Self::AffinityGroup(frontend, _) => of(frontend, SetRole::AffinityGroups),
             Self::AffinitySlot(frontend, ..) => of(frontend, SetRole::AffinitySlots),
             Self::AffinityTarget(frontend, pool, ..) => {
                 SetId::new(SetRole::AffinityTargets(place(frontend), *pool), frontend.destination.family())
@@ -238,7 +247,9 @@ impl SetElement {
         let exact = |low| Key { low, high: None };
         match self {
             Self::Chain(_, dispatch) => exact(number_value(*dispatch)),
-            Self::Dispatch(frontend, _) | Self::DispatchFrom(frontend, ..) => exact(frontend_key(frontend)),
+            Self::Dispatch(frontend, _)
+            | Self::DispatchFrom(frontend, ..)
+            | Self::AffinityGroup(frontend, _) => exact(frontend_key(frontend)),
             Self::Slot(frontend, slot, _) | Self::AffinitySlot(frontend, slot, _) => {
                 exact([&frontend_key(frontend)[..], &slot.number().to_ne_bytes()].concat())
             }
@@ -264,6 +275,7 @@ impl SetElement {
     pub fn value(&self) -> Option<Vec<u8>> {
         match self {
             Self::Slot(_, _, target) | Self::AffinityTarget(_, _, _, target) => Some(target_value(target)),
+            Self::AffinityGroup(_, id) => Some(id.0.to_ne_bytes().to_vec()),
             Self::AffinitySlot(_, _, id) => Some(id.0.to_ne_bytes().to_vec()),
             Self::Range(frontend) => Some(ports_bytes(frontend.ports).to_vec()),
             Self::Dispatch(_, dispatch) | Self::DispatchFrom(_, _, dispatch) => Some(number_value(*dispatch)),
@@ -283,6 +295,7 @@ impl SetElement {
             Self::Dispatch(..)
             | Self::DispatchFrom(..)
             | Self::Slot(..)
+            | Self::AffinityGroup(..)
             | Self::AffinitySlot(..)
             | Self::AffinityTarget(..)
             | Self::Allowed(..)
@@ -317,6 +330,11 @@ impl SetElement {
                 let slot = Slot::of(u32::from_ne_bytes(key.take()?))?;
                 Self::Slot(frontend, slot, parse_target(family, raw)?)
             }
+            SetRole::AffinityGroups(place) => {
+                let frontend = key.frontend(place, family)?;
+                let RawValue::Bytes(value) = raw.value else { return None };
+                Self::AffinityGroup(frontend, GroupId(u32::from_ne_bytes(Fields(value).take()?)))
+            }
             SetRole::AffinitySlots(place) => {
                 let frontend = key.frontend(place, family)?;
                 let slot = Slot::of(u32::from_ne_bytes(key.take()?))?;
@@ -347,7 +365,7 @@ impl SetElement {
             SetRole::Networks(networks) => {
                 Self::Network(networks, Edge { address: key.address(family)?, is_end: raw.is_end })
             }
-            SetRole::Affinity(_) => return None,
+            SetRole::Affinity => return None,
         };
         element.is_shown_as(raw).then_some(element)
     }
@@ -425,11 +443,10 @@ const fn ports_bytes(ports: PortRange) -> [u8; 4] {
     [a, b, c, d]
 }
 
-/// Parses the frontend at the beginning of a key and ignores the bytes after it; `None` if the key does not
-/// start with a frontend.
+/// Parses the group at the beginning of a key and ignores the bytes after it; `None` if the key is too short.
 #[must_use]
-pub fn frontend_of(place: LookupType, family: IpFamily, key: &[u8]) -> Option<Frontend> {
-    Fields(key).frontend(place, family)
+pub fn group_of(key: &[u8]) -> Option<GroupId> {
+    Fields(key).take().map(|bytes| GroupId(u32::from_ne_bytes(bytes)))
 }
 
 /// Remaining bytes of a key or value while it is decoded field by field.
@@ -493,6 +510,10 @@ impl fmt::Display for SetElement {
                 write_frontend(f, frontend)?;
                 write!(f, " . {} : ", slot.number())?;
                 write_target(f, target)
+            }
+            Self::AffinityGroup(frontend, GroupId(id)) => {
+                write_frontend(f, frontend)?;
+                write!(f, " : {id:#010x}")
             }
             Self::AffinitySlot(frontend, slot, TargetId(id)) => {
                 write_frontend(f, frontend)?;

@@ -19,6 +19,7 @@ use model::{
 use super::{
     definition::set_shape,
     element::{Edge, SetElement, Span, TargetId, place},
+    group::GroupId,
     mirror::NftablesMirror,
     number,
     plan::{Change, Plan},
@@ -117,6 +118,7 @@ pub(super) fn line(element: &SetElement) -> String {
         SetElement::Slot(frontend, slot, target) => {
             format!("{} . {} counter : {}", key(frontend), slot.number(), target_text(target))
         }
+        SetElement::AffinityGroup(frontend, GroupId(id)) => format!("{} : {id:#010x}", key(frontend)),
         SetElement::AffinitySlot(frontend, slot, TargetId(id)) => {
             format!("{} . {} : {id:#010x}", key(frontend), slot.number())
         }
@@ -341,13 +343,20 @@ impl Words {
     /// Returns the three session affinity rules: use the stored target, delete a stale entry, pick and store
     /// a new target.
     fn affinity(&self, seconds: u32) -> [String; 3] {
-        let map = self.set(SetRole::Affinity(self.pick.place));
+        let (map, groups) = (self.set(SetRole::Affinity), self.set(SetRole::AffinityGroups(self.pick.place)));
         let (prelude, key, source) = (self.prelude(), self.key(), self.source());
-        let remember = format!("update @{map} {{ {key} . {source} timeout {seconds}s : meta mark }}");
-        let go = format!("{remember} {}", self.to_remembered());
+        let group = format!("meta mark set {key} map @{groups} meta mark set meta mark");
+        let remember = format!("update @{map} {{ meta mark . {source} timeout {seconds}s : meta mark }}");
+        let go = format!("{group} {remember} {}", self.to_remembered());
+        let stored = format!("meta mark set meta mark . {source} map @{map} meta mark set meta mark");
+        // The key of a node port does not imply the family.
+        let family = match self.pick.place {
+            LookupType::NodePort => format!("meta nfproto {} ", nfproto(self.family)),
+            LookupType::Address | LookupType::Range => String::new(),
+        };
         [
-            format!("{prelude}meta mark set {key} . {source} map @{map} meta mark set meta mark {go}"),
-            format!("{prelude}delete @{map} {{ {key} . {source} : meta mark }}"),
+            format!("{family}{prelude}{group} {stored} {prelude}{go}"),
+            format!("{family}{prelude}{group} delete @{map} {{ meta mark . {source} : meta mark }}"),
             format!("{}{} {go}", self.family_of_choice(), self.slot_to_mark()),
         ]
     }

@@ -3,10 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use litemap::LiteMap;
-use model::program::{Frontend, Target};
+use model::{
+    primitives::net::IpFamily,
+    program::{Frontend, Target},
+};
 
 use super::{
     element::{Edge, FrontendChain, Key, Numbers, SetElement, Slot, Span, TargetId},
+    group::GroupId,
     schema::{Chain, NetworkSet, Pool, SetId, VerdictClass},
 };
 use crate::addresses::AddressSet;
@@ -20,6 +24,8 @@ pub struct NftablesMirror {
     pub chains: BTreeSet<(Numbers, FrontendChain)>,
     /// Elements of the sets and maps that belong to each frontend.
     pub frontends: BTreeMap<Frontend, Box<FrontendElements>>,
+    /// Frontends of each group with session affinity, by IP family and id.
+    pub affinity_groups: BTreeMap<(IpFamily, GroupId), BTreeSet<Frontend>>,
     /// Addresses in the set of virtual addresses.
     pub virtual_addresses: AddressSet,
     /// Local endpoints that may connect to themselves.
@@ -55,6 +61,8 @@ pub struct FrontendElements {
     pub by_source: LiteMap<VerdictClass, FrontendChain>,
     /// Targets by pool and slot index; `None` for a slot without an element.
     pub pools: LiteMap<Pool, Vec<Option<Target>>>,
+    /// Group of the frontend, with session affinity.
+    pub affinity_group: Option<GroupId>,
     /// Target ids by pool and slot index, with session affinity.
     pub affinity_pools: LiteMap<Pool, Vec<Option<TargetId>>>,
     /// Targets of the affinity pools, by id. A target has the same id in all pools.
@@ -89,7 +97,7 @@ impl FrontendElements {
     /// Returns all elements of the frontend.
     #[must_use]
     pub fn elements(&self, frontend: &Frontend) -> BTreeSet<SetElement> {
-        let Self { dispatch, by_source, pools, affinity_pools, affinity_targets, allowed, is_range } = self;
+        let Self { dispatch, by_source, pools, affinity_pools, affinity_targets, allowed, .. } = self;
         let frontend = *frontend;
         let dispatch = dispatch.iter().map(|dispatch| SetElement::Dispatch(frontend, *dispatch));
         let by_source =
@@ -100,8 +108,10 @@ impl FrontendElements {
             .iter()
             .map(|((pool, id), target)| SetElement::AffinityTarget(frontend, *pool, *id, *target));
         let allowed = allowed.iter().map(|span| SetElement::Allowed(frontend, *span));
-        let range = is_range.then_some(SetElement::Range(frontend));
-        dispatch.chain(by_source).chain(slots).chain(ids).chain(targets).chain(allowed).chain(range).collect()
+        let range = self.is_range.then_some(SetElement::Range(frontend));
+        let group = self.affinity_group.map(|group| SetElement::AffinityGroup(frontend, group));
+        let with_affinity = ids.chain(targets).chain(group);
+        dispatch.chain(by_source).chain(slots).chain(with_affinity).chain(allowed).chain(range).collect()
     }
 
     fn insert(&mut self, element: &SetElement) {
@@ -111,6 +121,7 @@ impl FrontendElements {
                 self.by_source.insert(source, dispatch);
             }
             SetElement::Slot(_, slot, target) => put(&mut self.pools, slot, Some(target)),
+            SetElement::AffinityGroup(_, group) => self.affinity_group = Some(group),
             SetElement::AffinitySlot(_, slot, id) => put(&mut self.affinity_pools, slot, Some(id)),
             SetElement::AffinityTarget(_, pool, id, target) => {
                 self.affinity_targets.insert((pool, id), target);
@@ -133,6 +144,7 @@ impl FrontendElements {
                 self.by_source.remove(&source);
             }
             SetElement::Slot(_, slot, _) => put(&mut self.pools, slot, None),
+            SetElement::AffinityGroup(..) => self.affinity_group = None,
             SetElement::AffinitySlot(_, slot, _) => put(&mut self.affinity_pools, slot, None),
             SetElement::AffinityTarget(_, pool, id, _) => {
                 self.affinity_targets.remove(&(pool, id));
@@ -180,6 +192,10 @@ fn put<T: Copy>(pools: &mut LiteMap<Pool, Vec<Option<T>>>, slot: Slot, cell: Opt
 impl NftablesMirror {
     /// Records an element that was read or written.
     pub fn insert(&mut self, element: &SetElement) {
+        if let SetElement::AffinityGroup(frontend, group) = element {
+            let group = (frontend.destination.family(), *group);
+            self.affinity_groups.entry(group).or_default().insert(*frontend);
+        }
         match *element {
             SetElement::Chain(numbers, dispatch) => {
                 self.chains.insert((numbers, dispatch));
@@ -187,6 +203,7 @@ impl NftablesMirror {
             SetElement::Dispatch(frontend, _)
             | SetElement::DispatchFrom(frontend, ..)
             | SetElement::Slot(frontend, ..)
+            | SetElement::AffinityGroup(frontend, _)
             | SetElement::AffinitySlot(frontend, ..)
             | SetElement::AffinityTarget(frontend, ..)
             | SetElement::Allowed(frontend, _)
@@ -205,6 +222,15 @@ impl NftablesMirror {
 
     /// Records that an element was removed.
     pub fn remove(&mut self, element: &SetElement) {
+        if let SetElement::AffinityGroup(frontend, group) = element {
+            let group = (frontend.destination.family(), *group);
+            if let Some(frontends) = self.affinity_groups.get_mut(&group) {
+                frontends.remove(frontend);
+                if frontends.is_empty() {
+                    self.affinity_groups.remove(&group);
+                }
+            }
+        }
         match *element {
             SetElement::Chain(numbers, dispatch) => {
                 self.chains.remove(&(numbers, dispatch));
@@ -212,6 +238,7 @@ impl NftablesMirror {
             SetElement::Dispatch(frontend, _)
             | SetElement::DispatchFrom(frontend, ..)
             | SetElement::Slot(frontend, ..)
+            | SetElement::AffinityGroup(frontend, _)
             | SetElement::AffinitySlot(frontend, ..)
             | SetElement::AffinityTarget(frontend, ..)
             | SetElement::Allowed(frontend, _)
@@ -239,7 +266,7 @@ impl NftablesMirror {
     /// counted.
     #[must_use]
     pub fn objects(&self) -> u64 {
-        let Self { structure, chains, frontends, virtual_addresses, hairpins, networks, strays } = self;
+        let Self { structure, chains, frontends, virtual_addresses, hairpins, networks, strays, .. } = self;
         let of_frontends: usize =
             frontends.iter().map(|(frontend, held)| held.elements(frontend).len()).sum();
         let fixed = usize::from(structure.table) + structure.chains.len() + structure.sets.len();

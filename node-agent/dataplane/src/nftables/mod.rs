@@ -15,7 +15,8 @@
 //! table.
 //!
 //! Session affinity is stored only in the kernel, in maps filled by packets; no pass reads or writes them.
-//! Entries of removed frontends are deleted between passes (`forget`). Schedulers that need state per
+//! All frontends of a Service port share the entries of a client ([`group`]).
+//! Entries of removed groups are deleted between passes (`forget`). Schedulers that need state per
 //! frontend (round robin, least connections) are not supported, because the chains are shared. Established
 //! flows continue without the table as long as another program in the network namespace uses NAT, as is the
 //! case after a takeover by another mode.
@@ -25,6 +26,7 @@ pub mod definition;
 pub mod desired;
 pub mod element;
 mod forget;
+pub mod group;
 pub mod listing;
 pub mod mirror;
 mod notes;
@@ -57,7 +59,7 @@ use kernel::{
 };
 use model::{
     kinds::{node::ProxyMode, resource::ServiceKey},
-    program::Program,
+    program::{Frontend, Program},
     wire::{
         plan::LineChange,
         report::FailureReason,
@@ -110,6 +112,11 @@ pub struct NftablesBackend {
 }
 
 impl NftablesBackend {
+    /// Iterates over the frontends in the table as last observed or written; none before that.
+    pub fn observed_frontends(&self) -> impl Iterator<Item = Frontend> {
+        self.mirror.iter().flat_map(|mirror| mirror.frontends.keys().copied())
+    }
+
     /// Opens a socket in the network namespace of the calling thread. Reads and writes nothing.
     ///
     /// # Errors

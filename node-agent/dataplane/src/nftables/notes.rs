@@ -49,9 +49,11 @@ pub(super) fn key_and_value(set: SetId) -> Option<Vec<u8>> {
     let target = concat(&[&address, &port]);
     let (key, data) = match set.role {
         // Without user data, `nft` prints and parses a mark in the opposite byte order.
-        SetRole::Dispatch(place) | SetRole::DispatchFrom(place, _) => (frontend(place), mark.clone()),
+        SetRole::Dispatch(place) | SetRole::DispatchFrom(place, _) | SetRole::AffinityGroups(place) => {
+            (frontend(place), mark.clone())
+        }
         SetRole::Endpoints(place) => ([frontend(place), vec![&slot]].concat(), target),
-        SetRole::Affinity(place) => ([frontend(place), vec![&source]].concat(), mark.clone()),
+        SetRole::Affinity => (vec![&mark, &source], mark.clone()),
         SetRole::AffinitySlots(place) => ([frontend(place), vec![&slot]].concat(), mark.clone()),
         SetRole::AffinityTargets(place, _) => ([frontend(place), vec![&mark]].concat(), target),
         SetRole::Chains(_) | SetRole::ChainsFrom(_) => return Some(number(KEY_BYTE_ORDER, HOST_ENDIAN)),

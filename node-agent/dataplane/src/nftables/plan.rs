@@ -17,6 +17,7 @@ use model::{
 use super::{
     desired::{spans, wanted},
     element::{Edge, Key, SetElement},
+    group::Groups,
     mirror::{FrontendElements, NftablesMirror, Structure},
     schema::{Chain, NetworkSet, SetId},
 };
@@ -96,11 +97,17 @@ pub fn plan(
         let strays = mirror.strays.iter().cloned();
         plan.structure.extend(strays.map(|(set, key)| Structural::RemoveStray(set, key)));
     }
+    let mut groups = Groups::new(mirror, claims);
     for (frontend, service) in &touched.frontends {
-        let service = claims.owner(frontend).or(service.as_ref());
+        let owner = claims.owner(frontend);
+        let service = owner.or(service.as_ref());
         let nothing = FrontendElements::default();
         let held = mirror.frontends.get(frontend).map_or(&nothing, Box::as_ref);
-        let wanted = claims.route(frontend).map(|route| wanted(frontend, route, held)).unwrap_or_default();
+        let wanted = owner.zip(claims.route(frontend)).map(|(owner, route)| {
+            let group = groups.id(owner, frontend, route);
+            wanted(frontend, route, held, group)
+        });
+        let wanted = wanted.unwrap_or_default();
         plan.add(service, missing_chains(mirror, frontend, &wanted));
         plan.add(service, difference(&held.elements(frontend), &wanted.elements(frontend)));
     }

@@ -114,7 +114,12 @@ impl RegisterLayout {
     /// The value passes through the packet mark, which is restored afterwards. The map could load the value into
     /// these registers directly, but then the `nft` command (1.0.6) aborts when it lists the rules.
     fn answer_to(to: &[Register]) -> Vec<Expr> {
-        let (answer, mark) = (Self::TARGET, Self::word(1));
+        Self::answer_from(Self::TARGET, Self::word(1), to)
+    }
+
+    /// Returns expressions that move the result `answer` of a map lookup to the registers `to`, by way of the packet
+    /// mark, which the register `mark` stores meanwhile.
+    fn answer_from(answer: Register, mark: Register, to: &[Register]) -> Vec<Expr> {
         let mut exprs = vec![Expr::LoadMeta(Meta::Mark, mark), Expr::StoreMark(answer)];
         exprs.extend(to.iter().map(|register| Expr::LoadMeta(Meta::Mark, *register)));
         exprs.push(Expr::StoreMark(mark));
@@ -123,6 +128,16 @@ impl RegisterLayout {
 
     fn load_source(self) -> Expr {
         Expr::LoadSource(self.family, self.behind())
+    }
+
+    /// Replaces the key of the frontend by the key of an affinity entry: the group of the frontend, and the source.
+    /// The map lookup leaves its result in `answer`; `mark` must be free as well.
+    fn load_client(self, answer: Register, mark: Register) -> Vec<Expr> {
+        let map = self.set(SetRole::AffinityGroups(self.place));
+        let mut exprs = vec![Expr::Map { map, from: self.key(), to: answer }];
+        exprs.extend(Self::answer_from(answer, mark, &[self.key()]));
+        exprs.push(Expr::LoadSource(self.family, Self::word(self.key_word() + 1)));
+        exprs
     }
 
     /// Returns the rule that looks up the dispatch number of the frontend in the map `role` and continues in
@@ -388,24 +403,29 @@ const fn carry_out(action: Treatment, layout: RegisterLayout) -> Expr {
 /// stores it. If the map is full, the map update ends this rule before the translation; a later rule of the
 /// chain then picks a target without storing it.
 fn affinity_rules(pick: Pick, layout: RegisterLayout, seconds: u32) -> [Vec<Expr>; 3] {
-    let map = layout.set(SetRole::Affinity(pick.place));
+    let map = layout.set(SetRole::Affinity);
     let dynamic = |operation, data| Expr::Dynamic { operation, map: map.clone(), key: layout.key(), data };
+    let load_client = || layout.load_client(RegisterLayout::TARGET, RegisterLayout::word(1));
+    // The target is loaded, so the lookup of the group uses the registers after the key.
     let go = || {
-        let remember = dynamic(DynamicSet::Update { seconds }, layout.target_id());
-        [layout.load_source(), remember, carry_out(pick.action, layout)]
+        let behind = layout.behind_word();
+        let mut exprs = layout.load_client(layout.behind(), RegisterLayout::word(behind + 1));
+        exprs.push(dynamic(DynamicSet::Update { seconds }, layout.target_id()));
+        exprs.push(carry_out(pick.action, layout));
+        exprs
     };
     let mut stay = layout.load_key();
-    stay.extend([
-        layout.load_source(),
-        Expr::Map { map: map.clone(), from: layout.key(), to: RegisterLayout::TARGET },
-    ]);
+    stay.extend(load_client());
+    stay.push(Expr::Map { map: map.clone(), from: layout.key(), to: RegisterLayout::TARGET });
     stay.extend(RegisterLayout::answer_to(&[layout.behind(), layout.target_id()]));
+    stay.extend(layout.load_key().into_iter().skip(family_is(layout.family).len()));
     let targets = layout.set(SetRole::AffinityTargets(pick.place, pick.pool));
     stay.push(Expr::Map { map: targets, from: layout.key(), to: RegisterLayout::TARGET });
     stay.extend(go());
     let mut forget = layout.load_key();
+    forget.extend(load_client());
     // The value is irrelevant, but the kernel requires one.
-    forget.extend([layout.load_source(), Expr::LoadMeta(Meta::Mark, RegisterLayout::TARGET)]);
+    forget.push(Expr::LoadMeta(Meta::Mark, RegisterLayout::TARGET));
     forget.push(dynamic(DynamicSet::Delete, RegisterLayout::TARGET));
     let mut place = load_target(pick, layout);
     place.extend(go());

@@ -40,7 +40,7 @@ pub const TARGETS_MAX: u32 = 16_384;
 pub const AFFINITY_SLOTS_MAX: u32 = 512;
 /// Maximum affinity timeout in seconds.
 pub const AFFINITY_SECONDS_MAX: u32 = 86_400;
-/// Maximum number of affinity entries per family and lookup type; further clients are reassigned at every
+/// Maximum number of affinity entries per family; further clients are reassigned at every
 /// connection. A full map takes about 30 MB.
 pub const AFFINITY_CLIENTS_MAX: u32 = 131_072;
 
@@ -171,8 +171,10 @@ pub enum SetRole {
     DispatchFrom(LookupType, VerdictClass),
     /// Map from frontend and target slot to target.
     Endpoints(LookupType),
-    /// Map from frontend and source to target id. Filled by packets in the kernel.
-    Affinity(LookupType),
+    /// Map from frontend to the id of its group: frontends of one Service port, which share session affinity.
+    AffinityGroups(LookupType),
+    /// Map from group and source to target id. Filled by packets in the kernel.
+    Affinity,
     /// Map from frontend and target slot to target id, with session affinity.
     AffinitySlots(LookupType),
     /// Map from frontend and target id to target, with session affinity, for one pool.
@@ -272,7 +274,7 @@ impl SetRole {
             Self::ChainsFrom,
             Self::Dispatch,
             Self::Endpoints,
-            Self::Affinity,
+            Self::AffinityGroups,
             Self::AffinitySlots,
             Self::AllowedSources,
         ];
@@ -283,7 +285,7 @@ impl SetRole {
         let of_pools = LookupType::ALL
             .into_iter()
             .flat_map(|place| Pool::ALL.map(|pool| Self::AffinityTargets(place, pool)));
-        let others = [Self::Ranges, Self::VirtualAddresses, Self::Hairpins];
+        let others = [Self::Affinity, Self::Ranges, Self::VirtualAddresses, Self::Hairpins];
         of_places.chain(of_pools).chain(of_sources).chain(others).chain(NetworkSet::ALL.map(Self::Networks))
     }
 }
@@ -298,7 +300,8 @@ impl fmt::Display for SetRole {
                 write!(f, "{}-from-{}", dispatch_stem(*place), source.stem())
             }
             Self::Endpoints(place) => write!(f, "{}endpoints", place.prefix()),
-            Self::Affinity(place) => write!(f, "{}affinity", place.prefix()),
+            Self::AffinityGroups(place) => write!(f, "{}affinity-groups", place.prefix()),
+            Self::Affinity => f.write_str("affinity"),
             Self::AffinitySlots(place) => write!(f, "{}affinity-slots", place.prefix()),
             Self::AffinityTargets(place, pool) => {
                 write!(f, "{}affinity-targets{}", place.prefix(), pool.suffix())
@@ -344,7 +347,7 @@ impl SetId {
     /// Returns true if the kernel fills the set from packets; the agent does not manage its elements.
     #[must_use]
     pub const fn is_dynamic(self) -> bool {
-        matches!(self.role, SetRole::Affinity(_))
+        matches!(self.role, SetRole::Affinity)
     }
 }
 

@@ -241,7 +241,7 @@ impl<'a> TableWalk<'a> {
         }
         if pick.affinity_seconds.is_some() {
             let what = "a client that is remembered stays on its endpoint; this one is taken as new";
-            self.recorder.step(self.set(SetRole::Affinity(pick.place)), "", what);
+            self.recorder.step(self.set(SetRole::Affinity), "", what);
         }
         let held_slots = held.slots(pick.pool);
         let mut counts: BTreeMap<Option<Target>, (u32, u32)> = BTreeMap::new();

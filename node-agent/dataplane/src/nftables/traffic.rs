@@ -75,6 +75,7 @@ fn target(element: &SetElement) -> Option<(Frontend, Target)> {
         SetElement::Chain(..)
         | SetElement::Dispatch(..)
         | SetElement::DispatchFrom(..)
+        | SetElement::AffinityGroup(..)
         | SetElement::AffinitySlot(..)
         | SetElement::Allowed(..)
         | SetElement::Range(_)
@@ -96,7 +97,8 @@ impl NftablesBackend {
             | SetRole::ChainsFrom(_)
             | SetRole::Dispatch(_)
             | SetRole::DispatchFrom(..)
-            | SetRole::Affinity(_)
+            | SetRole::AffinityGroups(_)
+            | SetRole::Affinity
             | SetRole::AffinitySlots(_)
             | SetRole::AllowedSources(_)
             | SetRole::Ranges

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash as _, Hasher as _},
     net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
@@ -11,7 +12,7 @@ use model::{kinds::service::ProxyProtocol, primitives::quantity::Weight, program
 
 use super::{desired::Policy, listing::ListenerListing};
 
-/// Maximum number of source addresses with session affinity per listener. Beyond it, the least recently used
+/// Maximum number of source addresses with session affinity per Service port. Beyond it, the least recently used
 /// source is dropped.
 pub const AFFINITY_SOURCES_MAX: usize = 65_536;
 
@@ -20,8 +21,12 @@ pub const AFFINITY_SOURCES_MAX: usize = 65_536;
 pub struct Balancer {
     policy: Policy,
     shares: BTreeMap<Target, Share>,
-    affinity: Option<Affinity>,
+    affinity: Option<SharedAffinity>,
 }
+
+/// Session affinity that all listeners of a Service port share, so that a client has the same target at each of its
+/// frontends.
+pub type SharedAffinity = Arc<Mutex<Affinity>>;
 
 #[derive(Debug, Clone, Copy)]
 struct Share {
@@ -38,13 +43,13 @@ impl Balancer {
         Self { policy, shares: BTreeMap::new(), affinity: None }
     }
 
-    /// Updates policy, targets and affinity. A target that remains keeps its credit in the round robin and
-    /// the sources assigned to it by session affinity.
+    /// Updates policy, targets and affinity. A target that remains keeps its credit in the round robin, and the
+    /// sources that `affinity` assigns to it.
     pub fn update(
         &mut self,
         policy: Policy,
         targets: &BTreeMap<Target, Weight>,
-        affinity_seconds: Option<u32>,
+        affinity: Option<SharedAffinity>,
     ) {
         self.policy = policy;
         let old = std::mem::take(&mut self.shares);
@@ -54,11 +59,7 @@ impl Balancer {
             .filter(|(_, weight)| weight.0 > 0)
             .map(|(target, weight)| (*target, Share { weight: i64::from(weight.0), credit: credit(target) }))
             .collect();
-        self.affinity = affinity_seconds.map(|seconds| {
-            let mut affinity = self.affinity.take().unwrap_or_default();
-            affinity.timeout = Duration::from_secs(u64::from(seconds));
-            affinity
-        });
+        self.affinity = affinity;
     }
 
     /// Returns the configuration of the listener as shown in a preview, with the given PROXY protocol
@@ -68,7 +69,7 @@ impl Balancer {
         ListenerListing {
             policy: self.policy,
             targets: self.shares.iter().map(|(target, share)| (*target, weight(share))).collect(),
-            affinity_seconds: self.affinity.as_ref().map(Affinity::timeout_secs),
+            affinity_seconds: self.affinity.as_ref().map(|affinity| lock(affinity).timeout_secs()),
             proxy_protocol,
         }
     }
@@ -92,7 +93,7 @@ impl Balancer {
     ) -> Option<Target> {
         let shares = &mut self.shares;
         let usable = |target: &Target| shares.contains_key(target) && !excluded.contains(target);
-        let remembered = self.affinity.as_ref().and_then(|affinity| affinity.get(client.ip(), now));
+        let remembered = self.affinity.as_ref().and_then(|affinity| lock(affinity).get(client.ip(), now));
         let chosen = match remembered.filter(usable) {
             Some(target) => target,
             None => match self.policy {
@@ -105,8 +106,8 @@ impl Balancer {
                 Policy::SourceHash { with_port } => by_source(shares, client, with_port, excluded)?,
             },
         };
-        if let Some(affinity) = &mut self.affinity {
-            affinity.put(client.ip(), chosen, now);
+        if let Some(affinity) = &self.affinity {
+            lock(affinity).put(client.ip(), chosen, now);
         }
         Some(chosen)
     }
@@ -162,13 +163,22 @@ fn by_source(
 
 /// Session affinity: the target last assigned to each source address, until the timeout.
 #[derive(Debug, Default)]
-struct Affinity {
+pub struct Affinity {
     timeout: Duration,
     by_source: BTreeMap<IpAddr, (Target, Instant)>,
     by_age: BTreeSet<(Instant, IpAddr)>,
 }
 
+fn lock(affinity: &SharedAffinity) -> MutexGuard<'_, Affinity> {
+    affinity.lock().expect("the lock is not poisoned")
+}
+
 impl Affinity {
+    /// Sets the time in seconds after which a source without a new connection is assigned again.
+    pub const fn set_timeout(&mut self, seconds: u32) {
+        self.timeout = Duration::from_secs(seconds as u64);
+    }
+
     fn timeout_secs(&self) -> u32 {
         u32::try_from(self.timeout.as_secs()).unwrap_or(u32::MAX)
     }
@@ -207,8 +217,14 @@ mod tests {
     fn balancer(policy: Policy, weights: &[(u8, u16)], affinity: Option<u32>) -> Balancer {
         let mut balancer = Balancer::new(policy);
         let targets = weights.iter().map(|&(number, weight)| (target(number), Weight(weight))).collect();
-        balancer.update(policy, &targets, affinity);
+        balancer.update(policy, &targets, affinity.map(shared));
         balancer
+    }
+
+    fn shared(seconds: u32) -> SharedAffinity {
+        let mut affinity = Affinity::default();
+        affinity.set_timeout(seconds);
+        Arc::new(Mutex::new(affinity))
     }
 
     fn counts(balancer: &mut Balancer, picks: u32) -> BTreeMap<Target, u32> {
@@ -277,9 +293,28 @@ mod tests {
         assert_eq!(pick(28, &[]), Some(target(2)), "the time is over");
         assert_eq!(pick(29, &[2]), Some(target(1)), "its target failed");
         assert_eq!(pick(30, &[]), Some(target(1)), "and it stays where it went");
-        balancer.update(Policy::RoundRobin, &BTreeMap::from([(target(2), Weight(1))]), Some(10));
+        let affinity = balancer.affinity.clone();
+        balancer.update(Policy::RoundRobin, &BTreeMap::from([(target(2), Weight(1))]), affinity);
         let now = start + Duration::from_secs(31);
         assert_eq!(balancer.pick(client(1), &BTreeSet::new(), now, |_| 0), Some(target(2)));
+    }
+
+    /// F047: a client that one listener assigned to a target has it at another listener of the Service port.
+    #[test]
+    fn f047_listeners_of_a_port_share_affinity() {
+        let affinity = shared(10);
+        let mut listeners = [1, 2].map(|_| balancer(Policy::RoundRobin, &[(1, 1), (2, 1), (3, 1)], None));
+        for listener in &mut listeners {
+            let targets = listener.targets();
+            listener.update(Policy::RoundRobin, &targets, Some(Arc::clone(&affinity)));
+        }
+        let now = Instant::now();
+        let [first, second] = &mut listeners;
+        let chosen: Vec<_> =
+            (0..6).map(|number| first.pick(client(number), &BTreeSet::new(), now, |_| 0)).collect();
+        for (number, chosen) in (0..).zip(chosen).collect::<Vec<_>>().into_iter().rev() {
+            assert_eq!(second.pick(client(number), &BTreeSet::new(), now, |_| 0), chosen);
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use model::{
 };
 
 use super::{
-    UserspaceBackend,
+    AffinityPort, UserspaceBackend,
     desired::{self, Policy, RelayId},
     listen, origin,
     relay::{ListenerOrders, Relay},
@@ -25,10 +25,11 @@ use crate::Outcome;
 
 impl UserspaceBackend {
     /// Creates and configures the listeners of a Service, and returns the packet program from which the rules
-    /// that redirect connections to the listeners are built.
+    /// that redirect connections to the listeners are built. The rules reject connections to frontends that a
+    /// relay does not support ([`desired::limitation`]).
     pub(super) fn prepare(&mut self, service: &ServiceKey, program: &Program) -> Result<Program, Outcome> {
         let failed = |reason, message| Outcome::Failed { reason, message };
-        desired::check(program).map_err(|message| failed(FailureReason::Unsupported, message))?;
+        self.share_affinity(service, program);
         for (id, targets) in desired::relays(program) {
             let known = self.services.get(service).and_then(|relays| relays.get(&id));
             let relay = match known {
@@ -43,7 +44,11 @@ impl UserspaceBackend {
                 targets: &targets,
                 tolerated: route.all_targets(),
                 policy: Policy::of(route).unwrap_or(Policy::RoundRobin),
-                affinity_seconds: route.affinity_seconds,
+                affinity: self
+                    .affinities
+                    .get(service)
+                    .and_then(|ports| ports.get(&AffinityPort::of(&id.frontend, route)))
+                    .cloned(),
                 proxy_protocol: route.proxy_protocol,
                 removal: route.removal,
                 leaving: leaving(route, Instant::now()),
@@ -56,8 +61,24 @@ impl UserspaceBackend {
             self.linger(&relay, is_lingering);
         }
         let relays = self.services.get(service);
-        let port_of = |id| relays.and_then(|relays| relays.get(&id)).map(|relay| relay.port);
-        Ok(desired::lower(program, port_of))
+        let listening_at = |id| relays.and_then(|relays| relays.get(&id)).map(|relay| relay.port);
+        Ok(desired::lower(program, listening_at))
+    }
+
+    /// Prepares the session affinity that the listeners of each Service port share. Ports that remain keep theirs.
+    fn share_affinity(&mut self, service: &ServiceKey, program: &Program) {
+        let mut old = self.affinities.remove(service).unwrap_or_default();
+        let mut affinities = BTreeMap::new();
+        for (frontend, route) in &program.frontends {
+            let Some(seconds) = route.affinity_seconds else { continue };
+            let port = AffinityPort::of(frontend, route);
+            let affinity =
+                affinities.entry(port).or_insert_with_key(|port| old.remove(port).unwrap_or_default());
+            affinity.lock().expect("the lock is not poisoned").set_timeout(seconds);
+        }
+        if !affinities.is_empty() {
+            self.affinities.insert(service.clone(), affinities);
+        }
     }
 
     fn listen(&mut self, service: &ServiceKey, id: RelayId) -> io::Result<Arc<Relay>> {
@@ -77,6 +98,9 @@ impl UserspaceBackend {
     pub(super) fn conclude(&mut self, service: &ServiceKey, program: Option<&Program>) {
         let wanted: BTreeSet<RelayId> =
             program.map(|it| desired::relays(it).into_keys().collect()).unwrap_or_default();
+        if program.is_none() {
+            self.affinities.remove(service);
+        }
         let Some(relays) = self.services.get_mut(service) else { return };
         let unwanted: Vec<_> =
             relays.extract_if(.., |id, _| !wanted.contains(id)).map(|(_, relay)| relay).collect();

@@ -10,12 +10,15 @@ use std::{
     sync::Arc,
 };
 
-pub use model::program::lower::userspace::expect;
+pub use model::program::lower::userspace::{Policy, expect, unsupported};
 use model::{
-    kinds::service::{Protocol, ProxyProtocol, SchedulerFlag},
     primitives::quantity::Port,
     program::{DrainingTargets, Frontend, Program, Route, Targets, Verdict},
+    wire::report::FailureReason,
 };
+
+/// Maximum number of unsupported frontends that the message of a failure names, so that it stays readable.
+const CAUSES_MAX: usize = 8;
 
 /// Class of source addresses, in match order. A route may have a different verdict for each class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,70 +46,33 @@ pub struct RelayId {
     pub class: SourceClass,
 }
 
-/// Policy by which a relay selects a target, with the IPVS name of the scheduler in parentheses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Policy {
-    /// Round robin, in proportion to the weights (`rr`, `wrr`, and the default).
-    RoundRobin,
-    /// Target with the fewest established connections, round robin among equals (`lc`).
-    LeastConnections,
-    /// Selection by a hash of the source address (`sh`), which includes the source port if `with_port` is
-    /// true.
-    SourceHash {
-        /// True if the source port is part of the hash, so that connections of one client are distributed.
-        with_port: bool,
-    },
-}
-
-impl Policy {
-    /// Returns the policy of a route; `None` if the relay does not support it.
-    #[must_use]
-    pub fn of(route: &Route) -> Option<Self> {
-        let flags = &route.scheduler_flags;
-        let is_plain = flags.is_empty();
-        match route.scheduler.as_ref().map(|scheduler| scheduler.0.as_str()) {
-            None | Some("rr" | "wrr") => is_plain.then_some(Self::RoundRobin),
-            Some("lc") => is_plain.then_some(Self::LeastConnections),
-            // A relay falls back to another target in any case.
-            Some("sh") => (!flags.contains(&SchedulerFlag::OnePacket))
-                .then(|| Self::SourceHash { with_port: flags.contains(&SchedulerFlag::Port) }),
-            Some(_) => None,
+/// Returns the failure to report for a packet program with frontends that a relay does not support, or `None` if
+/// the relay supports all of them. Connections to these frontends are rejected; the others are served.
+#[must_use]
+pub fn limitation(program: &Program) -> Option<(FailureReason, String)> {
+    let all: BTreeSet<String> =
+        program.frontends.iter().filter_map(|(frontend, route)| unsupported(frontend, route)).collect();
+    let is_served = |(frontend, route): (&Frontend, &Route)| unsupported(frontend, route).is_none();
+    let causes: Vec<_> = all.iter().take(CAUSES_MAX).map(String::as_str).collect();
+    let causes = causes.join("; ");
+    match (all.is_empty(), program.frontends.iter().any(is_served)) {
+        (true, _) => None,
+        (false, false) => Some((FailureReason::Unsupported, causes)),
+        (false, true) => {
+            let message =
+                format!("{causes}; connections to these ports are rejected, other ports are served");
+            Some((FailureReason::PartlyUnsupported, message))
         }
     }
-}
-
-/// Checks that a relay supports a packet program.
-///
-/// # Errors
-/// Returns the first unsupported feature as a message.
-pub fn check(program: &Program) -> Result<(), String> {
-    for (frontend, route) in &program.frontends {
-        let port = frontend.ports;
-        match frontend.protocol {
-            Protocol::Tcp => {}
-            Protocol::Udp => {
-                if route.proxy_protocol == Some(ProxyProtocol::V1) {
-                    return Err(format!("PROXY protocol v1 is for TCP only; UDP port {port} needs v2"));
-                }
-            }
-            Protocol::Sctp => return Err(format!("port {port}: userspace mode relays no SCTP")),
-        }
-        if Policy::of(route).is_none() {
-            let name = route.scheduler.as_ref().map_or("none", |scheduler| scheduler.0.as_str());
-            return Err(format!(
-                "port {port}: userspace mode has the schedulers rr, wrr, lc and sh (with the flags fallback and port), \
-                 not `{name}` with these flags"
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// Returns the listeners that a packet program needs, each with its targets.
 #[must_use]
 pub fn relays(program: &Program) -> BTreeMap<RelayId, Targets> {
     let mut relays = BTreeMap::new();
-    for (frontend, route) in &program.frontends {
+    let supported =
+        program.frontends.iter().filter(|(frontend, route)| unsupported(frontend, route).is_none());
+    for (frontend, route) in supported {
         for class in SourceClass::ALL {
             let Some((first, targets)) = shared(route, class) else { continue };
             if first == class {
@@ -118,11 +84,14 @@ pub fn relays(program: &Program) -> BTreeMap<RelayId, Targets> {
 }
 
 /// Returns the packet program of the capture rules, which redirect connections to the listeners. `port_of`
-/// returns the port of a listener; connections to a frontend whose listener has no port are rejected.
+/// returns the port of a listener; connections to a frontend whose listener has no port, or that a relay does
+/// not support, are rejected.
 #[must_use]
 pub fn lower(program: &Program, port_of: impl Fn(RelayId) -> Option<Port>) -> Program {
     let lowered = |frontend: &Frontend, route: &Route| {
+        let is_supported = unsupported(frontend, route).is_none();
         let verdict = |class| match shared(route, class) {
+            Some(_) if !is_supported => Verdict::Reject,
             Some((first, _)) => port_of(RelayId { frontend: *frontend, class: first })
                 .map_or(Verdict::Reject, |port| Verdict::Relay { port }),
             None => verdict_for(route, class).clone(),
@@ -176,7 +145,7 @@ mod tests {
     use std::net::IpAddr;
 
     use model::{
-        kinds::service::Scheduler,
+        kinds::service::{Protocol, Scheduler, SchedulerFlag},
         primitives::quantity::Weight,
         program::{Destination, Masquerade, Role, Target},
     };
@@ -238,26 +207,49 @@ mod tests {
     }
 
     #[test]
-    fn what_a_relay_cannot_do_is_refused_with_its_port() {
+    fn schedulers_and_flags_that_a_relay_lacks_are_named_with_the_port() {
         let route = |scheduler: &str, flags: &[SchedulerFlag]| Route {
             scheduler: Some(Scheduler(scheduler.to_owned().try_into().unwrap())),
             scheduler_flags: flags.iter().copied().collect(),
             ..Route::new(Role::ClusterIp, Verdict::Reject)
         };
-        let verdict = |route| check(&program(route).1);
+        let limited = |route| limitation(&program(route).1);
         for (scheduler, flags) in [
             ("rr", &[][..]),
             ("wrr", &[]),
             ("lc", &[]),
             ("sh", &[SchedulerFlag::Port, SchedulerFlag::Fallback]),
         ] {
-            assert_eq!(verdict(route(scheduler, flags)), Ok(()), "{scheduler}");
+            assert_eq!(limited(route(scheduler, flags)), None, "{scheduler}");
         }
         for (scheduler, flags) in
             [("mh", &[][..]), ("rr", &[SchedulerFlag::Port]), ("sh", &[SchedulerFlag::OnePacket])]
         {
-            let error = verdict(route(scheduler, flags)).unwrap_err();
-            assert!(error.contains("port 80") && error.contains(scheduler), "{error}");
+            let (reason, message) = limited(route(scheduler, flags)).unwrap();
+            assert_eq!(reason, FailureReason::Unsupported);
+            assert!(message.contains("port 80") && message.contains(scheduler), "{message}");
         }
+    }
+
+    /// F054: an SCTP port has no listener and is rejected, and the other ports of its Service keep theirs.
+    #[test]
+    fn f054_an_sctp_port_takes_no_other_port_of_its_service_away() {
+        let (tcp, mut program) = program(Route::new(Role::ClusterIp, forward(Masquerade::Never, &[1])));
+        let sctp = Frontend { protocol: Protocol::Sctp, ..tcp };
+        program.frontends.insert(sctp, program.frontends[&tcp].clone());
+        let (reason, message) = limitation(&program).unwrap();
+        assert_eq!(reason, FailureReason::PartlyUnsupported);
+        assert_eq!(
+            message,
+            "port 80: userspace mode relays no SCTP; connections to these ports are rejected, other ports are served"
+        );
+        let ids: Vec<_> = relays(&program).into_keys().map(|id| id.frontend).collect();
+        assert_eq!(ids, [tcp]);
+        let lowered = lower(&program, |_| Some(PORT));
+        assert_eq!(lowered.frontends[&sctp].uniform(), Some(&Verdict::Reject), "even with an old listener");
+        assert_eq!(lowered.frontends[&tcp].uniform(), Some(&Verdict::Relay { port: PORT }));
+        assert_eq!(expect(&program).frontends[&sctp].uniform(), Some(&Verdict::Reject));
+        program.frontends.remove(&tcp);
+        assert_eq!(limitation(&program).map(|(reason, _)| reason), Some(FailureReason::Unsupported));
     }
 }

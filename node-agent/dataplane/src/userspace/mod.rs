@@ -44,7 +44,8 @@ use kernel::{
 };
 use model::{
     kinds::{node::ProxyMode, resource::ServiceKey, service::Protocol},
-    program::Target,
+    primitives::name::Label,
+    program::{Frontend, Route, Target},
     wire::{
         plan::LineChange,
         trace::{Packet, PacketTrace},
@@ -55,12 +56,14 @@ use tokio::{runtime::Runtime, sync::Semaphore};
 
 pub use self::relay::{Limits, RelayCounters};
 use self::{
+    balance::SharedAffinity,
     desired::RelayId,
     origin::Listeners,
     relay::{Account, Relay, RelayShared, RelayTally},
 };
 use super::{
-    Dataplane, DesiredProgram, DesiredState, KernelCounters, KernelError, Pass, Refusals, Scope, Traffic,
+    Dataplane, DesiredProgram, DesiredState, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope,
+    Traffic,
     nftables::{NftablesBackend, NftablesOptions},
 };
 
@@ -86,6 +89,8 @@ pub struct UserspaceBackend {
     /// Desired state from which the nftables backend writes the capture rules (redirects to the listeners).
     lowered: DesiredState,
     services: BTreeMap<ServiceKey, BTreeMap<RelayId, Arc<Relay>>>,
+    /// Session affinity of Service ports, which their listeners share.
+    affinities: BTreeMap<ServiceKey, BTreeMap<AffinityPort, SharedAffinity>>,
     accounts: Accounts,
     /// Listeners to check once a second: those with connections of removed or draining targets, closed
     /// listeners included.
@@ -97,6 +102,25 @@ pub struct UserspaceBackend {
     conntrack_deletions: u64,
     /// Values of the counters at the last check of the limits, so that only new events are logged.
     counted: RelayCounters,
+}
+
+/// Port of a Service whose frontends share session affinity. Frontends with a port range are told apart, because
+/// their targets keep the port of the client.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct AffinityPort {
+    protocol: Protocol,
+    name: Option<Label>,
+    is_range: bool,
+}
+
+impl AffinityPort {
+    fn of(frontend: &Frontend, route: &Route) -> Self {
+        Self {
+            protocol: frontend.protocol,
+            name: route.port_name.clone(),
+            is_range: frontend.ports.single().is_none(),
+        }
+    }
 }
 
 type Accounts = BTreeMap<(ServiceKey, Protocol, Target), Arc<Account>>;
@@ -136,6 +160,7 @@ impl UserspaceBackend {
             shared: Arc::new(shared),
             lowered: DesiredState::default(),
             services: BTreeMap::new(),
+            affinities: BTreeMap::new(),
             accounts: Accounts::new(),
             lingering: Vec::new(),
             misled: Listeners::new(),
@@ -236,13 +261,16 @@ impl Dataplane for UserspaceBackend {
             self.lowered.programs.clear();
         }
         self.lowered.networks = preview::captured(&desired.networks);
-        let mut failures = BTreeMap::new();
+        let (mut failures, mut limited) = (BTreeMap::new(), BTreeMap::new());
         for service in &services {
             self.lowered.programs.remove(service);
             let Some(DesiredProgram { revision, program }) = desired.programs.get(service) else { continue };
             match self.prepare(service, program) {
-                Ok(program) => {
-                    let lowered = DesiredProgram { revision: *revision, program: Arc::new(program) };
+                Ok(lowered) => {
+                    if let Some((reason, message)) = desired::limitation(program) {
+                        limited.insert(service.clone(), Outcome::Failed { reason, message });
+                    }
+                    let lowered = DesiredProgram { revision: *revision, program: Arc::new(lowered) };
                     self.lowered.programs.insert(service.clone(), lowered);
                 }
                 Err(failure) => {
@@ -258,7 +286,9 @@ impl Dataplane for UserspaceBackend {
             }
             self.forget_misled();
         }
-        pass.outcomes.extend(failures);
+        // A failure of the rules precedes a setting that the relay does not support.
+        limited.retain(|service, _| pass.outcomes.get(service) == Some(&Outcome::Verified));
+        pass.outcomes.extend(failures.into_iter().chain(limited));
         pass
     }
 

@@ -54,9 +54,6 @@ impl UserspaceBackend {
             gone.extend(self.lines_of(service).into_iter().map(|line| (place.clone(), line)));
             lowered.programs.remove(service);
             let Some(DesiredProgram { revision, program }) = desired.programs.get(service) else { continue };
-            if desired::check(program).is_err() {
-                continue;
-            }
             come.extend(wanted_lines(program).into_iter().map(|line| (place.clone(), line)));
             let program = Arc::new(self.lowered_with(&mut stand_ins, service, program));
             lowered.programs.insert(service.clone(), DesiredProgram { revision: *revision, program });

@@ -26,7 +26,12 @@ use model::{
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::{balance::Balancer, desired::Policy, failures::Failures, listing::ListenerListing};
+use super::{
+    balance::{Balancer, SharedAffinity},
+    desired::Policy,
+    failures::Failures,
+    listing::ListenerListing,
+};
 use crate::Traffic;
 
 /// Capacity limits and timeouts of a relay, over all its listeners.
@@ -210,7 +215,8 @@ pub(super) struct ListenerOrders<'a> {
     /// Targets that receive no new connections but keep established ones.
     pub(super) tolerated: BTreeSet<Target>,
     pub(super) policy: Policy,
-    pub(super) affinity_seconds: Option<u32>,
+    /// Session affinity of the Service port, with its timeout.
+    pub(super) affinity: Option<SharedAffinity>,
     pub(super) proxy_protocol: Option<ProxyProtocol>,
     pub(super) removal: Removal,
     /// Draining targets whose connections may finish regardless of the removal policy, each with the
@@ -261,7 +267,7 @@ impl Relay {
     ) -> bool {
         let mut state = self.lock();
         let State { balancer, seats, leaving, draining, proxy_protocol, removal } = &mut *state;
-        balancer.update(orders.policy, orders.targets, orders.affinity_seconds);
+        balancer.update(orders.policy, orders.targets, orders.affinity.clone());
         (*proxy_protocol, *removal) = (orders.proxy_protocol, orders.removal);
         for target in orders.targets.keys() {
             // A seat whose connections were terminated cannot be reused.

@@ -34,6 +34,7 @@ pub const SCENARIOS: &[Scenario] = &[
         holds(b, Place::Local)
     })
     .stands_for("L4"),
+    scenario("With affinity a client has one endpoint at all frontends of a port", "F047", every_frontend),
     scenario("UDP clients stay on their endpoint too", "F047", udp).stands_for("N20 D18"),
     scenario("Affinity at a cluster IP ends after its time", "F047", |b| times_out(b, Place::ClusterIp))
         .stands_for("S24"),
@@ -86,6 +87,35 @@ fn holds(b: &mut Bench, place: Place) {
     assert!(spread(&first) > 1, "different clients may have different endpoints: {first:?}");
     for _ in 0..4 {
         assert_eq!(ask_crowd(b, at), first, "every client stays");
+    }
+}
+
+/// Asserts that a client that connected by cluster IP reaches the same endpoint by load balancer IP, external IP and
+/// node port, and that a connection by one frontend renews the time at the others.
+fn every_frontend(b: &mut Bench) {
+    let web = b.service("web", 1).load_balancer_ip(b.outer(1)).external_ip(b.outer(2));
+    let web = web.tcp(80, &[A, B, C]).node_port(30080);
+    b.set(&[&web.clone().affinity(60)]);
+    let others = [(b.outer(1), 80), (b.outer(2), 80), (b.node_address(), 30080)];
+    let first = ask_crowd(b, (b.vip(1), 80));
+    assert!(spread(&first) > 1, "different clients may have different endpoints: {first:?}");
+    if b.lane == Lane::Ipvs {
+        b.differences.insert("IPVS stores the clients of each frontend apart, as in kube-proxy");
+        return;
+    }
+    for at in others {
+        assert_eq!(ask_crowd_backwards(b, at), first, "every client stays at {at:?}");
+    }
+    b.set(&[&web.affinity(4)]);
+    let pause = Duration::from_millis(2500);
+    let mut last = (Instant::now(), ask_crowd(b, (b.vip(1), 80)));
+    for at in others {
+        thread::sleep(pause);
+        let now = (Instant::now(), ask_crowd_backwards(b, at));
+        if last.0.elapsed() < Duration::from_secs(4) {
+            assert_eq!(now.1, last.1, "every client stays at {at:?}");
+        }
+        last = now;
     }
 }
 
@@ -198,6 +228,15 @@ fn outlives(b: &mut Bench) {
 /// each reached.
 fn ask_crowd(b: &mut Bench, at: (IpAddr, u16)) -> BTreeMap<IpAddr, String> {
     ask_crowd_over(b, Protocol::Tcp, at)
+}
+
+/// Like [`ask_crowd`], but in the reverse order, in which a round robin would select other servers.
+fn ask_crowd_backwards(b: &mut Bench, (to, port): (IpAddr, u16)) -> BTreeMap<IpAddr, String> {
+    let clients: Vec<_> = crowd(b.family).into_iter().rev().collect();
+    let ask =
+        |source: &IpAddr| Ask { from: Client, source: Some(*source), to, protocol: Protocol::Tcp, port };
+    let heard: Vec<_> = clients.iter().map(|source| b.ask(&[ask(source)]).remove(0)).collect();
+    clients.into_iter().zip(heard).map(|(client, heard)| (client, name(heard))).collect()
 }
 
 fn ask_crowd_over(b: &mut Bench, protocol: Protocol, (to, port): (IpAddr, u16)) -> BTreeMap<IpAddr, String> {

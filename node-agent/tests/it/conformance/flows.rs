@@ -38,8 +38,7 @@ pub const SCENARIOS: &[Scenario] = &[
         "An address of the Service range that no Service has is dropped on the node",
         "F032",
         unassigned,
-    )
-    .not_in("ipvs", "the rules of this mode examine only packets to local addresses"),
+    ),
     scenario(
         "A segment of the endpoint above the window does not end the connection",
         "F041",

@@ -236,7 +236,9 @@ impl RelayClient {
             let is_behind = match outcome {
                 Outcome::Failed { reason, .. } => match reason {
                     FailureReason::KernelRefused | FailureReason::VerificationFailed => true,
-                    FailureReason::Unsupported | FailureReason::PortUnavailable => false,
+                    FailureReason::Unsupported
+                    | FailureReason::PartlyUnsupported
+                    | FailureReason::PortUnavailable => false,
                 },
                 Outcome::Verified => false,
             };
