@@ -5,6 +5,8 @@ use std::fmt;
 
 use dataplane::iptables::Flavour;
 
+use super::captures::{Capture, TrafficScope};
+
 /// Maximum number of rules read from one listing. kube-proxy writes fewer rules for ten thousand Services
 /// with a few endpoints each.
 pub(super) const RULES_MAX: usize = 500_000;
@@ -124,6 +126,8 @@ pub(super) struct Chain {
     pub(super) name: String,
     /// Netfilter hook of a base chain; `None` for a regular chain.
     pub(super) hook: Option<Hook>,
+    /// Priority of a base chain at its hook; 0 for a regular chain.
+    pub(super) priority: i32,
     /// True if the policy of the base chain is drop.
     pub(super) drops: bool,
     /// Number of rules in the chain, including those that the doctor does not check.
@@ -138,7 +142,11 @@ pub(super) struct Chain {
 pub(super) struct Rule {
     /// Text of the rule as its tool lists it, or the number of a rule that was read by netlink.
     pub(super) shown: String,
+    /// Handle of a rule that was read by netlink.
+    pub(super) handle: Option<u64>,
     pub(super) condition: Condition,
+    /// Traffic that the rule matches, for rules that capture traffic.
+    pub(super) scope: TrafficScope,
     pub(super) effect: Effect,
     pub(super) marks: Vec<MarkUse>,
     /// True if the rule clamps the TCP MSS, so that different MTUs do no harm.
@@ -149,9 +157,10 @@ impl Rule {
     /// Returns true if the rule can affect traffic of Services: by a drop, a jump or another interpreted
     /// effect, by the packet mark, or by a limit of the TCP MSS.
     pub(super) fn matters(&self) -> bool {
-        let Self { shown: _, condition, effect, marks, clamps } = self;
+        let Self { shown: _, handle: _, condition, scope, effect, marks, clamps } = self;
         let is_followed = match (condition, effect) {
-            (_, Effect::Drop) => true,
+            (_, Effect::Drop | Effect::Captures(_)) => true,
+            (Condition::Other, Effect::Jump(_)) => !scope.has_other_condition,
             (_, Effect::Other) | (Condition::Other, _) => false,
             (Condition::Always | Condition::States { .. }, _) => true,
         };
@@ -177,6 +186,8 @@ pub(super) enum Effect {
     Accept,
     Drop,
     Return,
+    /// Translation of the destination, or exemption from connection tracking.
+    Captures(Capture),
     /// Jump to a chain of the same table; without effect if the chain does not exist.
     Jump(String),
     Other,
@@ -248,7 +259,7 @@ fn follow(chains: &[Chain], chain: &Chain, passing: Passing, depth: u32, steps: 
                     Some(fate @ (Fate::Passes | Fate::Dropped(_))) => return fate,
                 }
             }
-            Effect::Jump(_) | Effect::Other => {}
+            Effect::Jump(_) | Effect::Captures(_) | Effect::Other => {}
         }
     }
     Fate::Undecided

@@ -23,6 +23,8 @@ pub enum Check {
     KubeProxy,
     /// Rules of other programs use bits of the packet mark that the agent uses.
     MarkClash,
+    /// Rules of other programs capture traffic of Services: they translate it or exempt it from connection tracking.
+    CapturedTraffic,
     /// Networks have different MTUs, and no rule clamps the TCP MSS.
     Mtu,
     /// A bridge forwards replies without passing them to netfilter (`bridge-nf-call-iptables`).
@@ -40,7 +42,7 @@ pub enum Check {
 
 impl Check {
     /// All checks, in the order in which their results are listed.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::ConntrackSize,
         Self::ConntrackHelper,
         Self::ForwardDrop,
@@ -50,6 +52,7 @@ impl Check {
         Self::IptablesFlavours,
         Self::KubeProxy,
         Self::MarkClash,
+        Self::CapturedTraffic,
         Self::Mtu,
         Self::BridgeTraffic,
         Self::ArpFlux,
@@ -71,6 +74,7 @@ impl Check {
             Self::IptablesFlavours => "iptables-flavours",
             Self::KubeProxy => "kube-proxy",
             Self::MarkClash => "mark-clash",
+            Self::CapturedTraffic => "captured-traffic",
             Self::Mtu => "mtu",
             Self::BridgeTraffic => "bridge-traffic",
             Self::ArpFlux => "arp-flux",
@@ -108,6 +112,10 @@ impl Check {
             }
             Self::KubeProxy => "two proxies that translate the same addresses conflict unpredictably",
             Self::MarkClash => "a packet with a foreign mark is masqueraded or dropped by us, or vice versa",
+            Self::CapturedTraffic => {
+                "the first rule that translates a connection decides, and a packet without connection tracking \
+                 cannot be translated"
+            }
             Self::Mtu => {
                 "a connection hangs at its first large packet if ICMP \"too big\" messages do not arrive"
             }

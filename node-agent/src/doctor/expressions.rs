@@ -2,20 +2,39 @@
 //! comparisons and verdicts. Does no I/O. A rule with an expression that is not interpreted gets the
 //! condition `Other`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr};
 
+use ipnet::IpNet;
 use kernel::{
     netlink::wire::{Attribute, AttributeIter, MalformedMessage},
     nftables::uapi,
 };
 
-use super::chains::{Condition, Effect, MarkUse, Rule};
+use super::{
+    captures::{Capture, TrafficScope},
+    chains::{Condition, Effect, MarkUse, Rule},
+};
 
 // `linux/netfilter/nf_tables.h`.
 const NFTA_META_DREG: u16 = 1;
 const NFTA_META_KEY: u16 = 2;
 const NFTA_META_SREG: u16 = 3;
 const NFT_META_MARK: u32 = 3;
+const NFT_META_NFPROTO: u32 = 15;
+const NFT_META_L4PROTO: u32 = 16;
+const NFTA_PAYLOAD_DREG: u16 = 1;
+const NFTA_PAYLOAD_BASE: u16 = 2;
+const NFTA_PAYLOAD_OFFSET: u16 = 3;
+const NFTA_PAYLOAD_LEN: u16 = 4;
+const NETWORK_HEADER: u32 = 1;
+const TRANSPORT_HEADER: u32 = 2;
+/// Offsets of the destination address in the IPv4 and IPv6 header, and of the destination port.
+const IPV4_DESTINATION: u32 = 16;
+const IPV6_DESTINATION: u32 = 24;
+const PORT_DESTINATION: u32 = 2;
+const NFTA_NAT_TYPE: u16 = 1;
+const NFT_NAT_DNAT: u32 = 1;
+const NFT_CMP_EQ: u32 = 0;
 const NFTA_CT_DREG: u16 = 1;
 const NFTA_CT_KEY: u16 = 2;
 const NFT_CT_STATE: u32 = 0;
@@ -57,6 +76,14 @@ enum RegisterValue {
     State(u32),
     /// Constant number.
     Number(u32),
+    /// First bits of the destination address, as many as given.
+    Destination { is_v6: bool, bits: u8 },
+    /// Destination port.
+    DestinationPort,
+    /// Number of the transport protocol.
+    Protocol,
+    /// Number of the address family of the packet.
+    AddressFamily,
 }
 
 #[derive(Debug)]
@@ -68,8 +95,15 @@ struct ExpressionReader {
 /// Interprets the expressions of a rule and returns its condition, its effect and its use of the packet mark.
 /// `shown` is the text of the rule in messages.
 pub(super) fn rule(shown: String, expressions: Option<AttributeIter<'_>>) -> Result<Rule, MalformedMessage> {
-    let rule =
-        Rule { shown, condition: Condition::Always, effect: Effect::Other, marks: Vec::new(), clamps: false };
+    let rule = Rule {
+        shown,
+        handle: None,
+        condition: Condition::Always,
+        scope: TrafficScope::default(),
+        effect: Effect::Other,
+        marks: Vec::new(),
+        clamps: false,
+    };
     let mut reader = ExpressionReader { registers: BTreeMap::new(), rule };
     for element in expressions.into_iter().flatten() {
         let (mut name, mut data) = ("", AttributeIter::new(&[]));
@@ -98,7 +132,16 @@ impl ExpressionReader {
             "cmp" => self.cmp(&Numbers::read(data)?)?,
             "exthdr" => self.option_header(&Numbers::read(data)?),
             "target" => self.target(data)?,
-            _ => self.rule.condition = Condition::Other,
+            "payload" => self.payload(&Numbers::read(data)?),
+            "notrack" => self.rule.effect = Effect::Captures(Capture::NoTrack),
+            "redir" => self.rule.effect = Effect::Captures(Capture::DestinationNat),
+            "nat" if Numbers::read(data)?.be32(NFTA_NAT_TYPE) == Some(NFT_NAT_DNAT) => {
+                self.rule.effect = Effect::Captures(Capture::DestinationNat);
+            }
+            _ => {
+                self.rule.condition = Condition::Other;
+                self.rule.scope.has_other_condition = true;
+            }
         }
         Ok(())
     }
@@ -113,11 +156,71 @@ impl ExpressionReader {
                 Some(RegisterValue::Mark { and, xor }) => {
                     Some(MarkUse::Sets { value: *xor, touched: !and | xor })
                 }
-                Some(RegisterValue::Status(_) | RegisterValue::State(_)) | None => None,
+                Some(
+                    RegisterValue::Status(_)
+                    | RegisterValue::State(_)
+                    | RegisterValue::Destination { .. }
+                    | RegisterValue::DestinationPort
+                    | RegisterValue::Protocol
+                    | RegisterValue::AddressFamily,
+                )
+                | None => None,
             };
             self.rule.marks.extend(set);
         } else if let Some(to) = numbers.register(NFTA_META_DREG) {
-            self.hold(to, is_mark.then_some(RegisterValue::Mark { and: u32::MAX, xor: 0 }));
+            let held = match numbers.be32(NFTA_META_KEY) {
+                Some(NFT_META_MARK) => Some(RegisterValue::Mark { and: u32::MAX, xor: 0 }),
+                Some(NFT_META_NFPROTO) => Some(RegisterValue::AddressFamily),
+                Some(NFT_META_L4PROTO) => Some(RegisterValue::Protocol),
+                Some(_) | None => None,
+            };
+            self.hold(to, held);
+        }
+    }
+
+    fn payload(&mut self, numbers: &Numbers<'_>) {
+        self.rule.condition = Condition::Other;
+        let Some(to) = numbers.register(NFTA_PAYLOAD_DREG) else {
+            self.rule.scope.has_other_condition = true;
+            return;
+        };
+        let [base, offset, length] =
+            [NFTA_PAYLOAD_BASE, NFTA_PAYLOAD_OFFSET, NFTA_PAYLOAD_LEN].map(|kind| numbers.be32(kind));
+        let bits = u8::try_from(length.unwrap_or(0).saturating_mul(8)).unwrap_or(0);
+        let held = match (base, offset) {
+            (Some(NETWORK_HEADER), Some(IPV4_DESTINATION)) if bits <= 32 => {
+                Some(RegisterValue::Destination { is_v6: false, bits })
+            }
+            (Some(NETWORK_HEADER), Some(IPV6_DESTINATION)) => {
+                Some(RegisterValue::Destination { is_v6: true, bits })
+            }
+            (Some(TRANSPORT_HEADER), Some(PORT_DESTINATION)) if bits == 16 => {
+                Some(RegisterValue::DestinationPort)
+            }
+            _ => None,
+        };
+        self.hold(to, held);
+    }
+
+    /// Adds the condition that a register equals a constant to the traffic that the rule matches.
+    fn narrow(&mut self, held: Option<RegisterValue>, operator: u32, bytes: &[u8]) {
+        let scope = &mut self.rule.scope;
+        match (held.filter(|_| operator == NFT_CMP_EQ), bytes) {
+            (Some(RegisterValue::Destination { is_v6, bits }), bytes) if scope.destination.is_none() => {
+                let network = destination(is_v6, bits, bytes);
+                scope.has_other_condition |= network.is_none();
+                scope.destination = network;
+            }
+            (Some(RegisterValue::DestinationPort), [high, low]) if scope.ports.is_none() => {
+                let port = u16::from_be_bytes([*high, *low]);
+                scope.ports = Some((port, port));
+            }
+            (Some(RegisterValue::Protocol), [number, ..]) if scope.protocol.is_none() => {
+                scope.protocol = Some(*number);
+            }
+            // Destinations and the table's family are compared as well.
+            (Some(RegisterValue::AddressFamily), _) => {}
+            _ => scope.has_other_condition = true,
         }
     }
 
@@ -153,6 +256,13 @@ impl ExpressionReader {
         let mask = data_of(numbers.attribute(NFTA_BITWISE_MASK))?;
         let xor = data_of(numbers.attribute(NFTA_BITWISE_XOR))?;
         let is_plain = numbers.be32(NFTA_BITWISE_OP).unwrap_or(0) == 0;
+        let masked = bytes_of(numbers.attribute(NFTA_BITWISE_MASK))?;
+        if let (Some(RegisterValue::Destination { is_v6, .. }), true) = (from, is_plain) {
+            let ones: u32 = masked.iter().map(|byte| byte.count_ones()).sum();
+            let bits = u8::try_from(ones).unwrap_or(u8::MAX);
+            self.hold(to, Some(RegisterValue::Destination { is_v6, bits }));
+            return Ok(());
+        }
         let held = match (from.filter(|_| is_plain), mask, xor) {
             (Some(RegisterValue::Mark { and, xor: before }), Some(mask), Some(xor)) => {
                 Some(RegisterValue::Mark { and: and & mask, xor: (before & mask) ^ xor })
@@ -172,6 +282,8 @@ impl ExpressionReader {
     fn cmp(&mut self, numbers: &Numbers<'_>) -> Result<(), MalformedMessage> {
         let held = numbers.register(NFTA_CMP_SREG).and_then(|from| self.registers.get(&from).copied());
         let value = data_of(numbers.attribute(NFTA_CMP_DATA))?;
+        let bytes = bytes_of(numbers.attribute(NFTA_CMP_DATA))?;
+        self.narrow(held, numbers.be32(NFTA_CMP_OP).unwrap_or(NFT_CMP_EQ), bytes);
         let is_any = numbers.be32(NFTA_CMP_OP) == Some(NFT_CMP_NEQ) && value == Some(0);
         let states = match held {
             Some(RegisterValue::Mark { and, xor }) => {
@@ -186,9 +298,16 @@ impl ExpressionReader {
             Some(RegisterValue::State(bits)) if is_any => {
                 Some(Condition::States { translated: false, established: bits & STATE_ESTABLISHED != 0 })
             }
-            Some(RegisterValue::Status(_) | RegisterValue::State(_) | RegisterValue::Number(_)) | None => {
-                None
-            }
+            Some(
+                RegisterValue::Status(_)
+                | RegisterValue::State(_)
+                | RegisterValue::Number(_)
+                | RegisterValue::Destination { .. }
+                | RegisterValue::DestinationPort
+                | RegisterValue::Protocol
+                | RegisterValue::AddressFamily,
+            )
+            | None => None,
         };
         self.rule.condition = match (self.rule.condition, states) {
             (Condition::Always, Some(states)) => states,
@@ -202,6 +321,7 @@ impl ExpressionReader {
         let is_segment_size =
             numbers.be32(NFTA_EXTHDR_OP) == Some(NFT_EXTHDR_OP_TCPOPT) && kind == Some(&TCPOPT_MAXSEG);
         self.rule.clamps |= is_segment_size && numbers.register(NFTA_EXTHDR_SREG).is_some();
+        self.rule.scope.has_other_condition = true;
         self.rule.condition = Condition::Other;
     }
 
@@ -213,6 +333,8 @@ impl ExpressionReader {
         match name {
             "REJECT" => self.rule.effect = Effect::Drop,
             "TCPMSS" => self.rule.clamps = true,
+            "DNAT" | "REDIRECT" => self.rule.effect = Effect::Captures(Capture::DestinationNat),
+            "NOTRACK" => self.rule.effect = Effect::Captures(Capture::NoTrack),
             // `struct xt_mark_tginfo2`: mark, then mask.
             "MARK" => {
                 if let Some([a, b, c, d, e, f, g, h]) = info.first_chunk().copied() {
@@ -250,6 +372,26 @@ fn verdict(parts: AttributeIter<'_>) -> Result<Effect, MalformedMessage> {
         Some(uapi::NFT_JUMP | uapi::NFT_GOTO) => Effect::Jump(chain.to_owned()),
         Some(_) | None => Effect::Other,
     })
+}
+
+/// Returns the network of the destinations whose first `bits` bits are those of `bytes`; `None` if it is malformed.
+fn destination(is_v6: bool, bits: u8, bytes: &[u8]) -> Option<IpNet> {
+    let mut octets = [0; 16];
+    octets.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    let address =
+        if is_v6 { IpAddr::from(octets) } else { IpAddr::from(<[u8; 4]>::try_from(octets.get(..4)?).ok()?) };
+    IpNet::new(address, bits).ok()
+}
+
+/// Returns the bytes of the constant in a data attribute; empty if there is none.
+fn bytes_of<'a>(attribute: Option<Attribute<'a>>) -> Result<&'a [u8], MalformedMessage> {
+    for part in attribute.into_iter().flat_map(|attribute| attribute.nested()) {
+        let part = part?;
+        if part.kind == uapi::NFTA_DATA_VALUE {
+            return Ok(part.value);
+        }
+    }
+    Ok(&[])
 }
 
 /// Returns the constant in a data attribute, or `None` if the attribute is missing or its constant is not

@@ -1,12 +1,16 @@
 //! Parses the output of `iptables-save`. Pure and total: unknown input is skipped.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use dataplane::iptables::{Flavour, parse::words};
+use ipnet::IpNet;
 
-use super::chains::{
-    Chain, Condition, Effect, Family, Hook, MarkUse, RULE_SHOWN_MAX, RULES_MAX, Rule, TableLocation,
-    TableTool,
+use super::{
+    captures::{Capture, TrafficScope},
+    chains::{
+        Chain, Condition, Effect, Family, Hook, MarkUse, RULE_SHOWN_MAX, RULES_MAX, Rule, TableLocation,
+        TableTool,
+    },
 };
 
 /// Parses the output of `iptables-save` for one variant of iptables (nft or legacy) and one address family.
@@ -31,6 +35,7 @@ pub(super) fn chains(flavour: Flavour, family: Family, text: &str) -> Vec<Chain>
                 place: place.clone(),
                 name: name.to_owned(),
                 hook: Hook::of_iptables(name),
+                priority: priority(&place.table),
                 drops: policy == Some("DROP"),
                 rules_total: 0,
                 rules: Vec::new(),
@@ -45,12 +50,39 @@ pub(super) fn chains(flavour: Flavour, family: Family, text: &str) -> Vec<Chain>
     chains
 }
 
+/// Returns the priority of the chains of an iptables table at the hooks prerouting and output.
+fn priority(table: &str) -> i32 {
+    match table {
+        "raw" => -300,
+        "mangle" => -150,
+        "nat" => -100,
+        _ => 0,
+    }
+}
+
+/// Returns the first and last port of a match such as `80` or `8000:8010`.
+fn ports(text: &str) -> Option<(u16, u16)> {
+    let (first, last) = text.split_once(':').unwrap_or((text, text));
+    Some((first.parse().ok()?, last.parse().ok()?))
+}
+
+/// Returns the number of a transport protocol of Services; `None` for others.
+fn protocol(name: &str) -> Option<u8> {
+    match name {
+        "tcp" => Some(6),
+        "udp" => Some(17),
+        "sctp" => Some(132),
+        _ => None,
+    }
+}
+
 fn read(line: &str, rule: &str) -> Rule {
     let words = words(rule);
     let mut words = words.iter().map(String::as_str);
     let (mut condition, mut effect, mut marks, mut clamps) =
         (Condition::Always, Effect::Other, Vec::new(), false);
     let (mut module, mut is_negated) = ("", false);
+    let mut scope = TrafficScope::default();
     while let Some(word) = words.next() {
         match word {
             "-m" => {
@@ -69,8 +101,34 @@ fn read(line: &str, rule: &str) -> Rule {
                     "ACCEPT" => Effect::Accept,
                     "DROP" | "REJECT" => Effect::Drop,
                     "RETURN" => Effect::Return,
+                    "DNAT" | "REDIRECT" | "NETMAP" => Effect::Captures(Capture::DestinationNat),
+                    "NOTRACK" => Effect::Captures(Capture::NoTrack),
                     name => Effect::Jump(name.to_owned()),
                 };
+                continue;
+            }
+            "--notrack" if module == "CT" => {
+                effect = Effect::Captures(Capture::NoTrack);
+                continue;
+            }
+            "-d" if !is_negated => {
+                let network = words.next().unwrap_or_default();
+                let address = || network.parse::<IpAddr>().ok().map(IpNet::from);
+                scope.destination = network.parse().ok().or_else(address);
+                scope.has_other_condition |= scope.destination.is_none();
+                condition = Condition::Other;
+                continue;
+            }
+            "-p" if !is_negated => {
+                scope.protocol = words.next().and_then(protocol);
+                scope.has_other_condition |= scope.protocol.is_none();
+                condition = Condition::Other;
+                continue;
+            }
+            "--dport" if !is_negated => {
+                scope.ports = words.next().and_then(ports);
+                scope.has_other_condition |= scope.ports.is_none();
+                condition = Condition::Other;
                 continue;
             }
             // Option of a target, not a condition.
@@ -102,10 +160,11 @@ fn read(line: &str, rule: &str) -> Rule {
         // The remaining options belong to the target.
         if effect == Effect::Other {
             condition = Condition::Other;
+            scope.has_other_condition = true;
         }
     }
     let shown = line.chars().take(RULE_SHOWN_MAX).collect();
-    Rule { shown, condition, effect, marks, clamps }
+    Rule { shown, handle: None, condition, scope, effect, marks, clamps }
 }
 
 /// Parses a number with an optional mask, as in `0x4000/0x4000`, and returns both; without a mask, all bits

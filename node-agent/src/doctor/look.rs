@@ -14,6 +14,7 @@ use super::{
     chains::{Chain, Family, TableTool},
     holders, iptables, kernel,
     seen::MachineFacts,
+    served,
 };
 use crate::facts;
 
@@ -62,6 +63,10 @@ pub(super) fn look() -> MachineFacts {
         Err(error) => note("rules of nf_tables", error),
     }
     read_iptables(&mut seen.chains, &mut note);
+    seen.served = served::find(&seen.chains).unwrap_or_else(|error| {
+        note("frontends of Services", error);
+        Vec::new()
+    });
     seen.unseen = unseen;
     seen
 }

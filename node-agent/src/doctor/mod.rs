@@ -10,6 +10,7 @@
 //! limited. Output of `nft` is never parsed; iptables tables are read with their own tools, because only
 //! these know their extensions.
 
+mod captures;
 mod chains;
 pub mod checks;
 mod expressions;
@@ -21,6 +22,7 @@ mod kernel;
 mod look;
 mod parse;
 mod seen;
+mod served;
 pub mod show;
 
 use std::{collections::BTreeSet, path::Path};

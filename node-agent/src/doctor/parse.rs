@@ -38,19 +38,22 @@ pub(super) struct RoutingRule {
 /// Parses a message about a chain. Returns `None` if the chain's table is of a family without IP packets.
 pub(super) fn chain(message: &ReceivedMessage<'_>) -> Result<Option<Chain>, MalformedMessage> {
     let Some(family) = family(message) else { return Ok(None) };
-    let (mut table, mut name, mut hook, mut drops) = ("", "", None, false);
+    let (mut table, mut name, mut hook, mut priority, mut drops) = ("", "", None, 0, false);
     for attribute in message.attributes() {
         let attribute = attribute?;
         match attribute.kind {
             uapi::NFTA_CHAIN_TABLE => table = attribute.text()?,
             uapi::NFTA_CHAIN_NAME => name = attribute.text()?,
-            uapi::NFTA_CHAIN_HOOK => hook = Hook::of_number(parse_hook(attribute.nested())?.number),
+            uapi::NFTA_CHAIN_HOOK => {
+                let parsed = parse_hook(attribute.nested())?;
+                (hook, priority) = (Hook::of_number(parsed.number), parsed.priority);
+            }
             uapi::NFTA_CHAIN_POLICY => drops = attribute.be32()? == uapi::NF_DROP.cast_unsigned(),
             _ => {}
         }
     }
     let place = TableLocation { keeper: TableTool::Nft, family, table: table.to_owned() };
-    Ok(Some(Chain { place, name: name.to_owned(), hook, drops, rules_total: 0, rules: Vec::new() }))
+    Ok(Some(Chain { place, name: name.to_owned(), hook, priority, drops, rules_total: 0, rules: Vec::new() }))
 }
 
 /// Parses a rule and returns it with the location of its table and the name of its chain. `number` returns
@@ -60,19 +63,21 @@ pub(super) fn rule(
     number: impl FnOnce(&TableLocation, &str) -> usize,
 ) -> Result<Option<(TableLocation, String, Rule)>, MalformedMessage> {
     let Some(family) = family(message) else { return Ok(None) };
-    let (mut table, mut chain, mut expressions) = ("", "", None);
+    let (mut table, mut chain, mut handle, mut expressions) = ("", "", None, None);
     for attribute in message.attributes() {
         let attribute = attribute?;
         match attribute.kind {
             uapi::NFTA_RULE_TABLE => table = attribute.text()?,
             uapi::NFTA_RULE_CHAIN => chain = attribute.text()?,
+            uapi::NFTA_RULE_HANDLE => handle = attribute.be64().ok(),
             uapi::NFTA_RULE_EXPRESSIONS => expressions = Some(attribute.nested()),
             _ => {}
         }
     }
     let place = TableLocation { keeper: TableTool::Nft, family, table: table.to_owned() };
     let shown = format!("rule {}", number(&place, chain));
-    Ok(Some((place, chain.to_owned(), expressions::rule(shown, expressions)?)))
+    let rule = Rule { handle, ..expressions::rule(shown, expressions)? };
+    Ok(Some((place, chain.to_owned(), rule)))
 }
 
 fn family(message: &ReceivedMessage<'_>) -> Option<Family> {

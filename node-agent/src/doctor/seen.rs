@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
+    captures::ServedFrontend,
     chains::Chain,
     parse::{Link, RoutingRule},
 };
@@ -26,6 +27,8 @@ pub(super) struct MachineFacts {
     pub(super) with_network: [BTreeSet<String>; 2],
     /// Chains of nf_tables and of the nft and legacy flavors of iptables.
     pub(super) chains: Vec<Chain>,
+    /// Frontends of Services that the kernel serves.
+    pub(super) served: Vec<ServedFrontend>,
     /// Policy routing rules that match a packet mark.
     pub(super) routing_rules: Vec<RoutingRule>,
     /// Service ranges to which only a route of the agent leads.

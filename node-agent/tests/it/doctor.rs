@@ -11,9 +11,14 @@ use std::{
     process::{Child, Command, Output, Stdio},
 };
 
+use model::{kinds::service::Protocol, program::Masquerade};
+use node_agent::dataplane::{
+    Dataplane as _, Scope,
+    nftables::{NftablesBackend, NftablesOptions},
+};
 use serde_json::Value;
 
-use crate::support::Namespace;
+use crate::support::{Namespace, programs::*};
 
 const AGENT: &str = env!("CARGO_BIN_EXE_tidegate-agent");
 
@@ -161,6 +166,59 @@ fn rules_of_others_about_our_bits_of_the_mark_are_found() {
         other.iter().filter(|finding| finding["check"] == CHECK && finding["state"] != "Fine").collect();
     // Clearing the whole mark clears every bit.
     assert_eq!(left.len(), 1, "{left:?}");
+}
+
+/// `doctor` finds rules of other programs that translate connections to Services before our rules, or exempt them from
+/// connection tracking; its fixes remove them. Rules for other traffic, as of Docker and kube-proxy, are no finding.
+#[test]
+fn rules_that_capture_traffic_of_services_are_found() {
+    const CHECK: &str = "captured-traffic";
+    let node = Namespace::new("doctor-capture");
+    let frontends = [
+        (at("10.96.0.1", Protocol::Tcp, 80), forward(Masquerade::Never, &[("10.1.1.2", 8080, 1)])),
+        (at("fd96::1", Protocol::Tcp, 80), forward(Masquerade::Never, &[("fd01:1::2", 8080, 1)])),
+    ];
+    let services = desired(vec![("web", program(&["10.96.0.1", "fd96::1"], &[], &frontends))]);
+    node.run(|| {
+        let mut backend = NftablesBackend::open(NftablesOptions::default()).unwrap();
+        verified(&backend.apply(&services, &Scope::Everything));
+    });
+    node.nft(
+        "table ip harmless { chain pre { type nat hook prerouting priority -110; ip daddr 192.0.2.9 tcp dport 80 dnat to 10.1.1.2;\n\
+           fib daddr type local tcp dport 80 redirect to :8080; }\n\
+           chain late { type nat hook prerouting priority -90; tcp dport 80 redirect to :8080; }\n\
+           chain raw { type filter hook prerouting priority -300; udp dport 80 notrack; tcp dport 81 notrack; ip saddr 192.0.2.9 notrack; }; }",
+    );
+    for rule in [
+        "-N DOCKER",
+        "-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER",
+        "-A DOCKER ! -i docker0 -p tcp -m tcp --dport 80 -j DNAT --to-destination 172.17.0.2:80",
+        "-N OTHER-SERVICES",
+        "-A PREROUTING -j OTHER-SERVICES",
+        "-A OTHER-SERVICES -d 10.97.0.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 172.17.0.2:80",
+    ] {
+        node.exec(&["sh", "-c", &format!("iptables-nft -t nat {rule}")]);
+    }
+    assert_eq!(odd(&node, "nftables", CHECK), Vec::<Value>::new());
+    node.nft(
+        "table inet untracked { chain pre { type filter hook prerouting priority -300; tcp dport 80 notrack; }; }\n\
+         table ip stolen { chain pre { type nat hook prerouting priority -110; ip daddr 10.96.0.0/12 tcp dport 80 dnat to 10.1.1.2:8080; }; }\n\
+         table ip6 stolen { chain pre { type nat hook prerouting priority -110; jump more; }; chain more { ip6 daddr fd96::1 dnat to fd01:1::2; }; }",
+    );
+    node.exec(&[
+        "sh",
+        "-c",
+        "iptables-nft -t nat -A PREROUTING -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 8080",
+    ]);
+    let found = odd(&node, "nftables", CHECK);
+    let said: Vec<_> = found.iter().map(|finding| finding["message"].as_str().unwrap()).collect();
+    assert!(
+        said.contains(
+            &"table inet untracked, chain pre: `rule 1` exempts from connection tracking connections to 10.96.0.1 TCP port 80"
+        ),
+        "{said:?}"
+    );
+    are_put_right(&node, "nftables", &found, CHECK, 4);
 }
 
 /// `doctor` finds chains, tables and the interface that kube-proxy has left, and its fixes remove them. While

@@ -1,6 +1,7 @@
 //! Evaluates the collected data about the machine: each check of `tidegate-agent doctor` that applies to the
 //! proxy mode returns findings, its results. Does no I/O.
 
+mod captures;
 mod machine;
 mod modes;
 mod rules;
@@ -37,6 +38,7 @@ pub(super) fn judge(subject: &Subject, seen: &MachineFacts) -> Vec<Finding> {
         rules::flavours,
         rules::kube_proxy,
         rules::mark_clash,
+        captures::captured_traffic,
         machine::mtu,
         machine::bridge_traffic,
         machine::arp_flux,

@@ -44,6 +44,7 @@ fn table(name: &str, chain: &str) -> Chain {
         place: TableLocation { keeper: TableTool::Nft, family: Family::Ip, table: name.to_owned() },
         name: chain.to_owned(),
         hook: None,
+        priority: 0,
         drops: false,
         rules_total: 1,
         rules: Vec::new(),
@@ -267,5 +268,36 @@ fn whatever_is_not_well_says_why_it_matters_and_what_to_do() {
     for finding in judge(&subject(ProxyMode::Iptables, Naming::Tidegate), &seen) {
         let is_well = finding.state == FindingState::Fine;
         assert_eq!((finding.why.is_none(), finding.fix.is_none()), (is_well, is_well), "{finding:?}");
+    }
+}
+
+/// Rules that translate connections to Services before the jump to our chains are found; those after it, and those for
+/// other addresses, ports or local addresses, are not.
+#[test]
+fn rules_that_capture_traffic_of_services_are_found_in_iptables_mode() {
+    const OURS: &str = "-A PREROUTING -j TG-SERVICES\n";
+    let state = |before: &str, after: &str| {
+        let text = format!(
+            "*nat\n:PREROUTING ACCEPT [0:0]\n:TG-SERVICES - [0:0]\n:TG-SVC-X - [0:0]\n:DOCKER - [0:0]\n:OWN - [0:0]\n{before}{OURS}{after}\
+             -A TG-SERVICES -d 10.96.0.1/32 -p tcp -m tcp --dport 80 -j TG-SVC-X\nCOMMIT\n"
+        );
+        let chains = iptables::chains(Flavour::Nft, Family::Ip, &text);
+        let served = crate::doctor::served::find(&chains).unwrap();
+        assert_eq!(served.len(), 1, "{served:?}");
+        let seen = MachineFacts { chains, served, ..MachineFacts::default() };
+        states(ProxyMode::Iptables, Check::CapturedTraffic, &seen)
+    };
+    let capturing = "-A PREROUTING -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.1.1.2:8080\n";
+    assert_eq!(state(capturing, ""), WARNING);
+    assert_eq!(state("", capturing), FINE);
+    assert_eq!(state("-A PREROUTING -d 10.96.0.0/16 -j OWN\n-A OWN -j REDIRECT\n", ""), WARNING);
+    for harmless in [
+        "-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER\n-A DOCKER ! -i docker0 -p tcp -m tcp --dport 80 -j DNAT --to-destination 172.17.0.2:80\n",
+        "-A PREROUTING -d 10.96.0.2/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.1.1.2:8080\n",
+        "-A PREROUTING -p udp -m udp --dport 80 -j REDIRECT --to-ports 53\n",
+        "-A PREROUTING -p tcp -m tcp --dport 81 -j REDIRECT --to-ports 82\n",
+        "-A PREROUTING -d 10.97.0.0/16 -j OWN\n-A OWN -j REDIRECT\n",
+    ] {
+        assert_eq!(state(harmless, ""), FINE, "{harmless}");
     }
 }
