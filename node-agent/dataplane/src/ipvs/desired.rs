@@ -309,7 +309,7 @@ impl Wants {
         self.health_checks.0.contains_key(&port)
     }
 
-    /// Returns the set elements that represent the workload networks and the masqueraded sources.
+    /// Returns the set elements that represent the workload networks, the masqueraded sources and the Service ranges.
     #[must_use]
     pub fn networks(&self) -> BTreeSet<IpsetElement> {
         let elements = |kind, nets: &BTreeSet<IpNet>| {
@@ -321,7 +321,8 @@ impl Wants {
         };
         let workloads = elements(SetKind::Workloads, &self.networks.workloads);
         let sources = elements(SetKind::MasqueradeSources, &self.networks.masquerade_sources);
-        workloads.into_iter().chain(sources).collect()
+        let services = elements(SetKind::ServiceRanges, &self.networks.services);
+        workloads.into_iter().chain(sources).chain(services).collect()
     }
 }
 

@@ -253,7 +253,7 @@ fn plan_server(
 
 fn plan_networks(mirror: &IpvsMirror, wanted: &BTreeSet<IpsetElement>, plan: &mut Plan) {
     let is_network = |element: &&IpsetElement| matches!(element.value, Value::Net(_));
-    for kind in [SetKind::Workloads, SetKind::MasqueradeSources] {
+    for kind in [SetKind::Workloads, SetKind::MasqueradeSources, SetKind::ServiceRanges] {
         for family in IpFamily::ALL {
             let set = Set { kind, family };
             let lowest = match family {

@@ -7,7 +7,8 @@
 //!                ─▶ nat POSTROUTING: masquerades
 //! ```
 //! Packets forwarded by IPVS traverse INPUT with the client's address and the virtual address, and never
-//! FORWARD, so the filter rules are in INPUT.
+//! FORWARD, so the filter rules are in INPUT. Packets to an address of the Service ranges that is not local, because no
+//! Service has it, are dropped in FORWARD and OUTPUT.
 
 use model::{
     kinds::node::Naming,
@@ -154,8 +155,17 @@ fn filter(family: IpFamily, options: Options) -> SavedTable {
     if options.drop_invalid {
         forward.insert(0, "-m conntrack --ctstate INVALID -j DROP".to_owned());
     }
-    let jumps =
-        [("FORWARD", "FORWARD"), ("INPUT -m conntrack --ctstate NEW", "IPVS-FILTER"), ("INPUT", "NODE-PORT")];
+    let unassigned = [format!(
+        "-m set --match-set {} dst -m addrtype ! --dst-type LOCAL -j DROP",
+        set(SetKind::ServiceRanges)
+    )];
+    let jumps = [
+        ("FORWARD", "IPVS-UNASSIGNED"),
+        ("FORWARD", "FORWARD"),
+        ("INPUT -m conntrack --ctstate NEW", "IPVS-FILTER"),
+        ("INPUT", "NODE-PORT"),
+        ("OUTPUT", "IPVS-UNASSIGNED"),
+    ];
     table(
         "filter",
         p,
@@ -165,6 +175,7 @@ fn filter(family: IpFamily, options: Options) -> SavedTable {
             ("IPVS-FILTER", &input),
             ("IPVS-OUTSIDE", &outside),
             ("IPVS-REFUSE", &refuse),
+            ("IPVS-UNASSIGNED", &unassigned),
             ("NODE-PORT", &health),
             ("SOURCE-RANGES", &ranges),
         ],

@@ -65,6 +65,8 @@ pub enum SetKind {
     Workloads,
     /// Source networks that are masqueraded at frontends where masquerading depends on the source.
     MasqueradeSources,
+    /// Networks of cluster IPs. Packets to an address in them that no Service has are dropped.
+    ServiceRanges,
     /// Former values of the changed sysctls.
     Sysctls,
 }
@@ -115,7 +117,7 @@ impl Shape {
 
 impl SetKind {
     /// All kinds of sets. Each has one set per address family.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Servers,
         Self::Addresses,
         Self::ClusterIp,
@@ -138,6 +140,7 @@ impl SetKind {
         Self::DropOutside,
         Self::Workloads,
         Self::MasqueradeSources,
+        Self::ServiceRanges,
         Self::Sysctls,
     ];
 
@@ -165,7 +168,7 @@ impl SetKind {
     pub const fn shape(self) -> Shape {
         match self {
             Self::Addresses => Shape::Address,
-            Self::Workloads | Self::MasqueradeSources => Shape::Net,
+            Self::Workloads | Self::MasqueradeSources | Self::ServiceRanges => Shape::Net,
             Self::Servers
             | Self::ClusterIp
             | Self::ExternalIp
@@ -215,6 +218,7 @@ impl SetKind {
             Self::DropOutside => "IPVS-DROP-OUTSIDE",
             Self::Workloads => "IPVS-WORKLOADS",
             Self::MasqueradeSources => "IPVS-MASQ-SOURCES",
+            Self::ServiceRanges => "IPVS-SERVICE-RANGES",
             Self::Sysctls => "IPVS-FORMER-SYSCTLS",
         }
     }

@@ -69,6 +69,10 @@ impl ServerWalk<'_> {
         }
         if !self.subject.is_local(self.socket.address) {
             self.recorder.step("routing", "", "the address is not one of the node");
+            if self.is_in_service_ranges() {
+                self.recorder.step("filter IPVS-UNASSIGNED", "-j DROP", "no Service has the address");
+                return self.recorder.end(End::Dropped);
+            }
             return self.recorder.end(End::Untouched);
         }
         self.filter();
@@ -216,6 +220,13 @@ impl ServerWalk<'_> {
         address == self.subject.packet.source && self.mirror.elements.contains(&IpsetElement::of_loop(socket))
     }
 
+    fn is_in_service_ranges(&self) -> bool {
+        let address = self.socket.address;
+        let of_ranges = |element: &&IpsetElement| element.set.kind == SetKind::ServiceRanges;
+        let mut ranges = self.mirror.elements.iter().filter(of_ranges);
+        ranges.any(|element| matches!(element.value, Value::Net(net) if net.contains(&address)))
+    }
+
     fn server(&self) -> Option<&Server> {
         self.mirror.servers.get(&self.socket)
     }
@@ -246,6 +257,7 @@ impl ServerWalk<'_> {
             | SetKind::DropOutside
             | SetKind::Workloads
             | SetKind::MasqueradeSources
+            | SetKind::ServiceRanges
             | SetKind::Sysctls => IpsetElement::of_socket(kind, self.socket),
         }
     }
