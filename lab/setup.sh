@@ -20,6 +20,8 @@ for pair in "${needed[@]}"; do
   PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
 done
 [ -e /usr/lib/frr/bfdd ] || missing+=(frr)
+# A system clock for one process.
+compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null || missing+=(libfaketime)
 # What relays connections, beside HTTP.
 [ -e /usr/lib/nginx/modules/ngx_stream_module.so ] || missing+=(libnginx-mod-stream)
 # What etcd's protocol files import.

@@ -8,3 +8,4 @@ pub mod haproxy;
 pub mod nginx;
 pub mod process;
 pub mod routers;
+pub mod wall_clock;

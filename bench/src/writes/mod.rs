@@ -216,7 +216,13 @@ fn control(
     ];
     all.extend_from_slice(arguments);
     let label = format!("control-{}", store.name());
-    let program = Program { label, path: binaries::find("tidegate-api")?, arguments: all, address };
+    let program = Program {
+        label,
+        path: binaries::find("tidegate-api")?,
+        arguments: all,
+        address,
+        environment: Vec::new(),
+    };
     let mut server = fabric.start(host, program, directory)?;
     let api = Http::new(&server.namespace, address);
     server.process.wait_ready(|| api.get("/readyz")?.success().map(drop))?;

@@ -1,10 +1,11 @@
 //! Consistency test of control servers under load: control servers and members of their etcd store are
-//! killed, suspended and disconnected, while all observations of the clients are recorded.
+//! killed, suspended and disconnected, also in one direction, and the system clocks of the servers differ and jump,
+//! while all observations of the clients are recorded.
 //!
 //! ```text
 //! client namespace                    fabric                 one namespace each
 //! writers, watchers, an agent's feed ───┬─── control server 1..n ──▶ store (a file, or etcd members in namespaces too)
-//!                                       └─── faults: SIGKILL, SIGSTOP, unplugged, cut off from the store
+//!                                       └─── faults: SIGKILL, SIGSTOP, unplugged, packets dropped, clock moved
 //! ```
 //! The test consists of rounds, each with its own seed ([`round::Round`]). In a round, clients use objects in a
 //! separate API namespace, first during faults that the seed determines, then without faults. The result is a

@@ -42,6 +42,7 @@ pub fn start(fabric: &Fabric, members: u8, directory: &Path) -> Result<Vec<Progr
             path: "etcd".into(),
             arguments: arguments(at, &addresses, directory),
             address: SocketAddr::new(addresses[at], CLIENT_PORT),
+            environment: Vec::new(),
         };
         fabric.start(HOST + index, program, directory)
     };
@@ -140,15 +141,12 @@ pub fn has_leader(member: &Http) -> Result<()> {
     Ok(())
 }
 
-/// Returns the index of the member that reports itself as leader, or `None` if no member does.
+/// Returns true if a member reports itself as leader. A suspended member delays the result until the request times
+/// out.
 #[must_use]
-pub fn leader(members: &[ProgramMachine]) -> Option<usize> {
-    members.iter().position(|member| {
-        let status = status(&Http::new(&member.namespace, member.address));
-        status.is_ok_and(|status| {
-            is_set(&status["leader"]) && status["leader"] == status["header"]["member_id"]
-        })
-    })
+pub fn is_leader(member: &ProgramMachine) -> bool {
+    let status = status(&Http::new(&member.namespace, member.address));
+    status.is_ok_and(|status| is_set(&status["leader"]) && status["leader"] == status["header"]["member_id"])
 }
 
 fn status(http: &Http) -> Result<Value> {

@@ -43,6 +43,19 @@ pub struct Program {
     pub arguments: Vec<String>,
     /// Address at which the program listens.
     pub address: SocketAddr,
+    /// Environment variables in addition to the inherited ones.
+    pub environment: Vec<(String, String)>,
+}
+
+/// Directions in which packets between machines are dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DroppedDirection {
+    /// Packets to and from the machine.
+    Both,
+    /// Packets to the machine; the other machines receive its packets.
+    Inward,
+    /// Packets from the machine; it receives the packets of the other machines.
+    Outward,
 }
 
 /// Machine: a network namespace connected to a fabric (switch), with one program in it.
@@ -89,7 +102,7 @@ impl Fabric {
     /// # Errors
     /// Returns an error if the address is in use or the program does not exist.
     pub fn start(&self, host: u8, program: Program, directory: &Path) -> Result<ProgramMachine> {
-        let Program { label, path, arguments, address } = program;
+        let Program { label, path, arguments, address, environment } = program;
         let namespace = self.place(&label, host)?;
         let process = Process::start(Plan {
             log: directory.join(format!("{label}.log")),
@@ -97,7 +110,7 @@ impl Fabric {
             namespace: namespace.clone(),
             program: path,
             arguments,
-            environment: Vec::new(),
+            environment,
         })?;
         Ok(ProgramMachine { namespace, process, address, port: port_of(host) })
     }
@@ -114,11 +127,11 @@ impl Fabric {
 }
 
 impl ProgramMachine {
-    /// Drops all packets between this machine and the machines at the addresses `others`.
+    /// Drops the packets between this machine and the machines at the addresses `others`, in one or both directions.
     ///
     /// # Errors
     /// Returns an error if `nft` fails.
-    pub fn cut_off(&self, others: &[IpAddr]) -> Result<()> {
+    pub fn cut_off(&self, others: &[IpAddr], direction: DroppedDirection) -> Result<()> {
         let others: Vec<_> = others.iter().map(ToString::to_string).collect();
         let others = others.join(", ");
         let chain = |name: &str, hook: &str, side: &str| {
@@ -126,8 +139,14 @@ impl ProgramMachine {
                 "chain {name} {{\ntype filter hook {hook} priority 0;\nip {side} {{ {others} }} drop\n}}\n"
             )
         };
-        let (inward, outward) = (chain("inward", "input", "saddr"), chain("outward", "output", "daddr"));
-        let rules = format!("table {TABLE} {{\n{inward}{outward}}}\n");
+        let inward = || chain("inward", "input", "saddr");
+        let outward = || chain("outward", "output", "daddr");
+        let chains = match direction {
+            DroppedDirection::Both => inward() + &outward(),
+            DroppedDirection::Inward => inward(),
+            DroppedDirection::Outward => outward(),
+        };
+        let rules = format!("table {TABLE} {{\n{chains}}}\n");
         self.namespace.run_with_input("nft", &["-f", "-"], &rules).map(drop)
     }
 

@@ -65,6 +65,7 @@ fn stage(directory: &Path) -> Stage {
             "--guard-vips-percent=100".to_owned(),
         ],
         address,
+        environment: Vec::new(),
     };
     let server = fabric.start(11, program, directory).unwrap();
     let clients = fabric.place("clients", 200).unwrap();

@@ -3,11 +3,12 @@
 
 use std::{fmt, net::IpAddr, thread, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::cluster::etcd;
-use crate::cluster::machines::{Fabric, ProgramMachine};
+use crate::cluster::machines::{DroppedDirection, Fabric, ProgramMachine};
 use crate::host::random::Random;
+use crate::processes::wall_clock::WallClock;
 
 /// Minimum and maximum delay in milliseconds between two faults.
 const BETWEEN_MS: (u64, u64) = (40, 200);
@@ -16,6 +17,11 @@ const LASTS_MS: (u64, u64) = (80, 800);
 /// Probability in percent that a fault starts while another one is still active.
 const TOGETHER_PERCENT: u64 = 35;
 
+/// Maximum distance of a moved clock from the time of the machine in seconds, ahead or behind.
+const CLOCK_SECS_MAX: u64 = 7200;
+/// Last octet of the address of the clients on the fabric (switch).
+pub const CLIENTS_HOST: u8 = 200;
+
 /// Control servers and store members into which faults can be injected.
 #[derive(Debug)]
 pub struct Targets {
@@ -23,6 +29,8 @@ pub struct Targets {
     pub fabric: Fabric,
     /// Machines with the control servers.
     pub servers: Vec<ProgramMachine>,
+    /// System clocks of the control servers, in the same order.
+    pub clocks: Vec<WallClock>,
     /// Machines with the etcd members; empty for a file store.
     pub members: Vec<ProgramMachine>,
 }
@@ -47,6 +55,34 @@ pub enum ServerFaultKind {
     Unplugged,
     /// Reachable for clients, but cut off from the store members.
     CutOff,
+    /// Receives no packets of the store members, which receive its packets.
+    DeafToStore,
+    /// Receives the packets of the store members, which receive none of its packets.
+    MuteToStore,
+    /// Receives no packets of the clients.
+    DeafToClients,
+    /// Receives the packets of the clients, which receive none of its packets.
+    MuteToClients,
+    /// Jump of the system clock to the time of the machine plus this number of seconds. The clock stays there.
+    ClockMoved(i64),
+}
+
+impl ServerFaultKind {
+    /// Returns the words for the kind in the output of a test.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Killed => "killed",
+            Self::Paused => "paused",
+            Self::Unplugged => "unplugged",
+            Self::CutOff => "cut off",
+            Self::DeafToStore => "deaf to the store",
+            Self::MuteToStore => "mute to the store",
+            Self::DeafToClients => "deaf to clients",
+            Self::MuteToClients => "mute to clients",
+            Self::ClockMoved(_) => "clock moved",
+        }
+    }
 }
 
 /// Fault that was injected into a control server or store member.
@@ -64,13 +100,18 @@ impl fmt::Display for ServerFault {
             Victim::Server(index) => ("server", index),
             Victim::Member(index) => ("etcd", index),
         };
-        let what = match self.kind {
-            ServerFaultKind::Killed => "killed",
-            ServerFaultKind::Paused => "paused",
-            ServerFaultKind::Unplugged => "unplugged",
-            ServerFaultKind::CutOff => "cut off",
-        };
-        write!(f, "{who} {} {what}", index + 1)
+        write!(f, "{who} {} {}", index + 1, self.kind.words())?;
+        match self.kind {
+            ServerFaultKind::ClockMoved(secs) => write!(f, " to {secs:+} s"),
+            ServerFaultKind::Killed
+            | ServerFaultKind::Paused
+            | ServerFaultKind::Unplugged
+            | ServerFaultKind::CutOff
+            | ServerFaultKind::DeafToStore
+            | ServerFaultKind::MuteToStore
+            | ServerFaultKind::DeafToClients
+            | ServerFaultKind::MuteToClients => Ok(()),
+        }
     }
 }
 
@@ -85,7 +126,7 @@ impl Targets {
         let mut open: Vec<ServerFault> = Vec::new();
         while done.len() < faults {
             thread::sleep(random.millis(BETWEEN_MS.0, BETWEEN_MS.1));
-            let fault = self.choose(random);
+            let fault = self.choose(random, &open);
             // A target with an open fault is skipped, since reverting would undo both.
             if open.iter().all(|other| other.victim != fault.victim) {
                 self.strike(fault).with_context(|| fault.to_string())?;
@@ -108,28 +149,32 @@ impl Targets {
         Ok(())
     }
 
-    fn choose(&self, random: &mut Random) -> ServerFault {
+    fn choose(&self, random: &mut Random, open: &[ServerFault]) -> ServerFault {
         let is_member = !self.members.is_empty() && random.chance(50);
         let victim = if is_member {
             // The leader is the most interesting target.
-            let leader = random.chance(50).then(|| etcd::leader(&self.members)).flatten();
+            let leader = random.chance(50).then(|| self.leader(open)).flatten();
             Victim::Member(leader.unwrap_or_else(|| random.index(self.members.len())))
         } else {
             Victim::Server(random.index(self.servers.len()))
         };
-        let kinds = [
-            ServerFaultKind::Killed,
-            ServerFaultKind::Paused,
-            ServerFaultKind::Unplugged,
-            ServerFaultKind::CutOff,
-        ];
-        // A file store cannot be cut off.
-        let count = if self.members.is_empty() { 3 } else { kinds.len() };
-        ServerFault { victim, kind: kinds[random.index(count)] }
+        let moved = i64::try_from(random.below(2 * CLOCK_SECS_MAX)).unwrap_or(0);
+        let moved = moved - CLOCK_SECS_MAX.cast_signed();
+        let kinds = kinds(victim, !self.members.is_empty(), moved);
+        ServerFault { victim, kind: kinds[random.index(kinds.len())] }
+    }
+
+    /// Returns the index of the leader. Members with an open fault are not asked, because a suspended one would extend
+    /// the faults of the others.
+    fn leader(&self, open: &[ServerFault]) -> Option<usize> {
+        let is_hit = |index: usize| open.iter().any(|fault| fault.victim == Victim::Member(index));
+        (0..self.members.len()).find(|index| !is_hit(*index) && etcd::is_leader(&self.members[*index]))
     }
 
     fn strike(&mut self, fault: ServerFault) -> Result<()> {
-        let cut_from = self.members_but(fault.victim);
+        let members = self.members_but(fault.victim);
+        let clients = [Fabric::address(CLIENTS_HOST)];
+        let machine = self.machine(fault.victim);
         match fault.kind {
             ServerFaultKind::Killed => self.machine_mut(fault.victim).process.kill(),
             ServerFaultKind::Paused => {
@@ -137,8 +182,16 @@ impl Targets {
                 machine.ensure_running()?;
                 machine.process.pause()?;
             }
-            ServerFaultKind::Unplugged => self.fabric.plug(self.machine(fault.victim), false)?,
-            ServerFaultKind::CutOff => self.machine(fault.victim).cut_off(&cut_from)?,
+            ServerFaultKind::Unplugged => self.fabric.plug(machine, false)?,
+            ServerFaultKind::CutOff => machine.cut_off(&members, DroppedDirection::Both)?,
+            ServerFaultKind::DeafToStore => machine.cut_off(&members, DroppedDirection::Inward)?,
+            ServerFaultKind::MuteToStore => machine.cut_off(&members, DroppedDirection::Outward)?,
+            ServerFaultKind::DeafToClients => machine.cut_off(&clients, DroppedDirection::Inward)?,
+            ServerFaultKind::MuteToClients => machine.cut_off(&clients, DroppedDirection::Outward)?,
+            ServerFaultKind::ClockMoved(secs) => match fault.victim {
+                Victim::Server(index) => self.clocks[index].set(secs)?,
+                Victim::Member(_) => bail!("members of etcd have the clock of the machine"),
+            },
         }
         Ok(())
     }
@@ -148,7 +201,12 @@ impl Targets {
             ServerFaultKind::Killed => self.machine_mut(fault.victim).ensure_running(),
             ServerFaultKind::Paused => self.machine(fault.victim).process.go_on(),
             ServerFaultKind::Unplugged => self.fabric.plug(self.machine(fault.victim), true),
-            ServerFaultKind::CutOff => self.machine(fault.victim).join_again(),
+            ServerFaultKind::CutOff
+            | ServerFaultKind::DeafToStore
+            | ServerFaultKind::MuteToStore
+            | ServerFaultKind::DeafToClients
+            | ServerFaultKind::MuteToClients => self.machine(fault.victim).join_again(),
+            ServerFaultKind::ClockMoved(_) => Ok(()),
         }
     }
 
@@ -182,4 +240,20 @@ impl Targets {
         }
         self.servers.iter_mut().try_for_each(ProgramMachine::wait_serving)
     }
+}
+
+/// Returns the kinds of faults that can hit a machine; `moved` is the number of seconds by which its clock would move.
+/// A server with a file store cannot be cut off from the store. The members of etcd have the clock of the machine.
+fn kinds(victim: Victim, has_members: bool, moved: i64) -> Vec<ServerFaultKind> {
+    use ServerFaultKind::{
+        ClockMoved, CutOff, DeafToClients, DeafToStore, Killed, MuteToClients, MuteToStore, Paused, Unplugged,
+    };
+    let mut kinds = vec![Killed, Paused, Unplugged];
+    if has_members {
+        kinds.extend([CutOff, DeafToStore, MuteToStore]);
+    }
+    if matches!(victim, Victim::Server(_)) {
+        kinds.extend([DeafToClients, MuteToClients, ClockMoved(moved)]);
+    }
+    kinds
 }
