@@ -15,8 +15,7 @@ use model::{
 };
 
 use super::{
-    element::{FrontendChain, Span, TargetId, place},
-    group::GroupId,
+    element::{FrontendChain, GroupId, Span, TargetId, place},
     mirror::FrontendElements,
     schema::{Choice, LookupType, Pick, Pool, TARGETS_MAX, Treatment, VerdictClass},
     slots,

@@ -24,7 +24,6 @@ use model::{
 };
 
 use super::{
-    group::GroupId,
     number,
     schema::{Chain, LookupType, NetworkSet, Pick, Pool, SetId, SetRole, TARGETS_MAX, VerdictClass},
 };
@@ -168,6 +167,10 @@ impl TargetId {
         Self(self.0.wrapping_add(1))
     }
 }
+
+/// Identifier of a group of frontends with common session affinity. Unique among the groups of an IP family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub u32);
 
 /// Returns the FNV-1a hash of bytes.
 pub(super) fn fnv1a(bytes: &[u8]) -> u32 {

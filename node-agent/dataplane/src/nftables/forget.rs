@@ -147,7 +147,10 @@ mod tests {
     };
 
     use super::*;
-    use crate::nftables::{element::SetElement, group::GroupId, schema::SetRole};
+    use crate::nftables::{
+        element::{GroupId, SetElement},
+        schema::SetRole,
+    };
 
     #[test]
     fn entries_stay_while_a_frontend_has_their_group() {

@@ -17,12 +17,11 @@ use model::{
     program::{Frontend, Route},
 };
 
-use super::{element::fnv1a, mirror::NftablesMirror};
+use super::{
+    element::{GroupId, fnv1a},
+    mirror::NftablesMirror,
+};
 use crate::claims::Claims;
-
-/// Identifier of a group of frontends with common session affinity. Unique among the groups of an IP family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GroupId(pub u32);
 
 /// Service port and IP family that the frontends of a group have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -18,8 +18,7 @@ use model::{
 
 use super::{
     definition::set_shape,
-    element::{Edge, SetElement, Span, TargetId, place},
-    group::GroupId,
+    element::{Edge, GroupId, SetElement, Span, TargetId, place},
     mirror::NftablesMirror,
     number,
     plan::{Change, Plan},

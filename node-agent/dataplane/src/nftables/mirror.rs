@@ -9,8 +9,7 @@ use model::{
 };
 
 use super::{
-    element::{Edge, FrontendChain, Key, Numbers, SetElement, Slot, Span, TargetId},
-    group::GroupId,
+    element::{Edge, FrontendChain, GroupId, Key, Numbers, SetElement, Slot, Span, TargetId},
     schema::{Chain, NetworkSet, Pool, SetId, VerdictClass},
 };
 use crate::addresses::AddressSet;
