@@ -8,6 +8,7 @@ pub mod drain;
 pub mod environment;
 pub mod explain;
 pub mod export;
+pub(crate) mod habits;
 pub mod health;
 mod help;
 pub mod history;
@@ -37,7 +38,7 @@ use model::{
 
 use crate::{
     import::Format,
-    resource::{Target, parse_kind},
+    resource::{ServiceName, Target, parse_kind},
 };
 
 /// Maximum `--timeout` in seconds (one day). The limit also keeps calculations with time from overflowing.
@@ -45,7 +46,7 @@ const TIMEOUT_SECONDS_MAX: u64 = 86_400;
 
 /// Manages a Tidegate cluster: layer-4 load balancing, service proxying, and ARP/NDP and BGP announcements
 #[derive(Debug, Parser)]
-#[command(name = "tidegate", after_help = help::AFTER_HELP, max_term_width = 110, disable_help_subcommand = true)]
+#[command(name = "tidegate", version, after_help = help::AFTER_HELP, max_term_width = 110, disable_help_subcommand = true)]
 pub struct Cli {
     /// Options of every subcommand.
     #[command(flatten)]
@@ -170,7 +171,7 @@ pub enum Command {
     Maintenance(drain::Maintenance),
     /// Undo drain or maintenance
     #[command(after_help = help::UNDRAIN_HELP)]
-    Undrain(drain::DrainSubject),
+    Undrain(drain::DrainArguments),
     /// Convert configuration of Kubernetes, MetalLB, kube-proxy, ipvsadm or keepalived
     #[command(after_help = help::IMPORT_HELP)]
     Import(Import),
@@ -390,9 +391,9 @@ pub enum StatusOutput {
 /// Arguments of `traffic`.
 #[derive(Debug, Args)]
 pub struct Traffic {
-    /// Name of the Service
-    #[arg(value_name = "SERVICE", value_parser = Name::parse)]
-    pub service: Name,
+    /// Name of the Service, or NAMESPACE/NAME
+    #[arg(value_name = "SERVICE", value_parser = ServiceName::parse)]
+    pub service: ServiceName,
     /// Namespace of the objects
     #[arg(
         short, long, default_value = "default",

@@ -20,6 +20,7 @@ pub mod views;
 use std::ffi::OsString;
 
 use ::settings::Error;
+use clap::error::{ContextKind, ContextValue};
 use model::primitives::age;
 
 /// Import of configurations of other load balancers.
@@ -41,6 +42,10 @@ pub async fn run(arguments: Vec<OsString>) -> ExitCode {
             return failure.exit_code();
         }
         Err(Error::CommandLine(error)) => {
+            if let Some(failure) = unknown_subcommand(&error) {
+                terminal.report(&failure);
+                return failure.exit_code();
+            }
             // clap selects the stream: help goes to stdout, errors to stderr. A closed stream is ignored.
             let _closed = error.print();
             return if error.use_stderr() { ExitCode::Usage } else { ExitCode::Success };
@@ -54,4 +59,10 @@ pub async fn run(arguments: Vec<OsString>) -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// Returns the failure for a subcommand that does not exist, if its remedy is known.
+fn unknown_subcommand(error: &clap::Error) -> Option<Failure> {
+    let Some(ContextValue::String(verb)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+    args::habits::remedy(verb).map(|remedy| Failure::usage(format!("there is no command `{verb}`"), remedy))
 }

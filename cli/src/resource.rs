@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use model::{
     kinds::{address, resource::Kind},
-    primitives::name::Name,
+    primitives::name::{Name, Namespace},
 };
 
 /// A resource type of `get` and `describe`.
@@ -127,6 +127,55 @@ pub(crate) fn parse_name(resource: Resource, text: &str) -> Result<Name, String>
     }
 }
 
+/// Name of a Service as given on the command line: `web`, or `shop/web` with its namespace, as tables print it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceName {
+    /// Namespace before the slash; takes precedence over `--namespace`.
+    pub namespace: Option<Namespace>,
+    /// Name within the namespace.
+    pub name: Name,
+}
+
+impl ServiceName {
+    /// Parses `NAME` or `NAMESPACE/NAME`.
+    ///
+    /// # Errors
+    /// Returns a message if a part is invalid.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (namespace, name) = match text.split_once('/') {
+            Some((namespace, name)) => (Some(parse_namespace(namespace)?), name),
+            None => (None, text),
+        };
+        Ok(Self { namespace, name: Name::parse(name).map_err(|error| error.to_string())? })
+    }
+
+    /// Returns the namespace, which is `default` if the name contains none, and the name.
+    #[must_use]
+    pub fn or_in(self, default: Namespace) -> (Namespace, Name) {
+        (self.namespace.unwrap_or(default), self.name)
+    }
+}
+
+fn parse_namespace(text: &str) -> Result<Namespace, String> {
+    Namespace::parse(text).map_err(|error| format!("`{text}` is not a valid namespace: {error}"))
+}
+
+/// Parses the name of an object, which may be `NAMESPACE/NAME` if the resource is namespaced. Returns the namespace, which
+/// is `default` if the name contains none, and the name.
+///
+/// # Errors
+/// Returns a message if a part is invalid.
+pub(crate) fn parse_located(
+    resource: Resource,
+    text: &str,
+    default: &Namespace,
+) -> Result<(Namespace, Name), String> {
+    match text.split_once('/').filter(|_| resource.is_namespaced()) {
+        Some((namespace, name)) => Ok((parse_namespace(namespace)?, parse_name(resource, name)?)),
+        None => Ok((default.clone(), parse_name(resource, text)?)),
+    }
+}
+
 /// Parses the kind of a stored object, such as `svc`. Rejects `endpoints`, which the server computes and does
 /// not store.
 ///
@@ -184,6 +233,23 @@ mod tests {
                                                                                        valid name"
         ));
         assert_eq!("addr/2001:db8::1".parse::<Target>().unwrap().name.as_deref(), Some("2001:db8::1"));
+    }
+
+    #[test]
+    fn a_namespace_may_precede_the_name() {
+        let default = Namespace::parse("default").unwrap();
+        let parsed = |resource, text| {
+            parse_located(resource, text, &default).map(|(namespace, name)| format!("{namespace} {name}"))
+        };
+        let service = Resource::Object(Kind::Service);
+        assert_eq!(parsed(service, "shop/web").as_deref(), Ok("shop web"));
+        assert_eq!(parsed(service, "web").as_deref(), Ok("default web"));
+        for bad in ["shop/", "/web", "a/b/c", "Shop/web"] {
+            assert!(parsed(service, bad).is_err() && ServiceName::parse(bad).is_err(), "{bad}");
+        }
+        assert!(parsed(Resource::Object(Kind::Node), "shop/node1").is_err(), "Nodes have no namespace");
+        let (namespace, name) = ServiceName::parse("shop/web").unwrap().or_in(default);
+        assert_eq!((namespace.as_str(), name.as_str()), ("shop", "web"));
     }
 
     #[test]

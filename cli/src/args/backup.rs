@@ -9,8 +9,11 @@ use clap::Args;
 pub struct Backup {
     /// Backup file to create; it must not exist. Only its owner can read it, because it contains all secrets
     /// of the cluster
-    #[arg(short, long, value_name = "FILE")]
-    pub output: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "output")]
+    pub file: Option<PathBuf>,
+    /// Same as FILE
+    #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
+    pub output: Option<PathBuf>,
     /// Include the history of writes, so that changes can still be undone after a restore
     #[arg(long)]
     pub history: bool,

@@ -5,10 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 use clap::{Args, ValueEnum};
 use model::primitives::name::{Name, Namespace};
 
+use crate::resource::ServiceName;
+
 /// Arguments of `explain`.
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// Service to explain, virtual address to explain, or source address of a packet to trace
+    /// Service to explain (NAME or NAMESPACE/NAME), virtual address to explain, or source address of a packet to trace
     #[arg(value_name = "SERVICE|ADDRESS|SOURCE")]
     pub what: String,
     /// Destination of the packet, as ADDRESS:PORT or ADDRESS:PORT/PROTOCOL (default: tcp), optionally
@@ -71,7 +73,7 @@ pub enum ExplainSubject {
     /// Load balancer address; the output lists the node that announces it (owner) and the candidate nodes.
     Address(IpAddr),
     /// Service, given by name.
-    Service(Name),
+    Service(ServiceName),
 }
 
 /// Separators accepted between source and destination.
@@ -100,7 +102,7 @@ impl Explain {
 
 fn service(word: &str) -> Result<ExplainSubject, String> {
     let name = ["svc/", "service/", "services/"].iter().find_map(|prefix| word.strip_prefix(prefix));
-    let name = Name::parse(name.unwrap_or(word));
+    let name = ServiceName::parse(name.unwrap_or(word));
     name.map(ExplainSubject::Service)
         .map_err(|error| format!("`{word}` is neither an address nor a Service: {error}"))
 }
@@ -156,7 +158,11 @@ mod tests {
             assert_eq!(subject(line), Ok(packet.clone()), "{line}");
         }
         assert_eq!(subject("2001:db8::1"), Ok(ExplainSubject::Address("2001:db8::1".parse().unwrap())));
-        let web = ExplainSubject::Service(Name::parse("web").unwrap());
+        let shop = ExplainSubject::Service(ServiceName::parse("shop/web").unwrap());
+        for line in ["shop/web", "svc/shop/web"] {
+            assert_eq!(subject(line), Ok(shop.clone()), "{line}");
+        }
+        let web = ExplainSubject::Service(ServiceName::parse("web").unwrap());
         for line in ["web", "svc/web -n shop", "web --graph", "web --graph=mermaid", "web --at n1 -o yaml"] {
             assert_eq!(subject(line), Ok(web.clone()), "{line}");
         }

@@ -1,14 +1,16 @@
 //! Arguments of `health`.
 
 use clap::{Args, ValueEnum};
-use model::primitives::name::{Name, Namespace};
+use model::primitives::name::Namespace;
+
+use crate::resource::ServiceName;
 
 /// Arguments of `health`.
 #[derive(Debug, Args)]
 pub struct Health {
-    /// Name of the Service
-    #[arg(value_name = "SERVICE", value_parser = Name::parse, required_unless_present_any = ["guard", "confirm"])]
-    pub service: Option<Name>,
+    /// Name of the Service, or NAMESPACE/NAME
+    #[arg(value_name = "SERVICE", value_parser = ServiceName::parse, required_unless_present_any = ["guard", "confirm"])]
+    pub service: Option<ServiceName>,
     /// Namespace of the objects
     #[arg(
         short, long, default_value = "default",

@@ -10,6 +10,7 @@ use crate::{
     args::{
         Cli, Command,
         drain::{Drain, Maintenance},
+        habits::in_usual_order,
     },
     error::Failure,
 };
@@ -20,14 +21,15 @@ pub const RULES: Rules =
 
 /// Parses a command line and the settings file of the user, if it exists.
 pub(crate) fn parse(words: &[OsString]) -> Result<Cli, Error> {
-    let matches = Cli::command().try_get_matches_from(words)?;
+    let words = in_usual_order(words);
+    let matches = Cli::command().try_get_matches_from(&words)?;
     let Some(path) = path().filter(|path| path.exists()) else {
         let mut cli = Cli::from_arg_matches(&matches)?;
         apply_timeout(&mut cli, &matches);
         return Ok(cli);
     };
     let command = SettingsFile::read(&path)?.apply(Cli::command(), None, RULES)?;
-    let matches = command.try_get_matches_from(words)?;
+    let matches = command.try_get_matches_from(&words)?;
     let mut cli = Cli::from_arg_matches(&matches)?;
     let is_from_file = |id: &str| matches.value_source(id) == Some(ValueSource::DefaultValue);
     cli.global.is_token_file_from_settings = is_from_file("token_file");

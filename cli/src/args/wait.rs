@@ -76,7 +76,7 @@ impl Goal {
             "verified" => Ok(Self::Verified),
             "ready" => Ok(condition("Ready", "True")),
             "announced" => Ok(condition("Announced", "True")),
-            "deleted" => Ok(Self::Deleted),
+            "deleted" | "delete" => Ok(Self::Deleted),
             other => Err(format!(
                 "unknown goal `{other}`; use verified, ready, announced, deleted or condition=TYPE[=STATUS]"
             )),

@@ -28,9 +28,12 @@ const PROGRAM: &str = "tidegate-api";
 
 pub(crate) async fn run(
     client: &Client,
-    Backup { output, history }: Backup,
+    Backup { file, output, history }: Backup,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
+    let Some(output) = file.or(output) else {
+        return Err(Failure::usage("the name of the file is missing", "write `tidegate backup FILE`"));
+    };
     let failed = |cause: String| Failure::File { path: output.clone(), cause };
     let opened = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&output);
     let mut file = opened.map_err(|error| failed(error.to_string()))?;

@@ -9,7 +9,7 @@ use model::{
 use serde_json::{Value, json};
 use translate::parse::Language;
 
-use super::{apply::print_outcomes, get::parse_name};
+use super::{apply::print_outcomes, get::parse_located};
 use crate::{
     args::Delete,
     client::{Client, Request},
@@ -129,8 +129,8 @@ fn with_options(request: Request, arguments: &Delete) -> Request {
 fn keys(arguments: &Delete) -> Result<Vec<ObjectKey>, Failure> {
     let words = &arguments.words;
     let key = |kind: Kind, name: &str| {
-        let namespace = kind.is_namespaced().then(|| arguments.namespace.clone());
-        Ok(ObjectKey { kind, namespace, name: parse_name(Resource::Object(kind), name)? })
+        let (namespace, name) = parse_located(Resource::Object(kind), name, &arguments.namespace)?;
+        Ok(ObjectKey { kind, namespace: kind.is_namespaced().then_some(namespace), name })
     };
     let kind = |word: &str| parse_kind(word).map_err(|message| Failure::Usage { message, hint: None });
     let (first, rest) = words.split_first().ok_or_else(|| {

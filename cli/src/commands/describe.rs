@@ -7,7 +7,7 @@ use model::kinds::{
 use serde_json::Value;
 
 use super::{
-    get::{object_path, parse_name},
+    get::{object_path, parse_located},
     now,
 };
 use crate::{
@@ -38,8 +38,8 @@ pub(crate) async fn run(
         let word = resource.singular();
         return Err(Failure::usage(format!("which {word}?"), format!("the name of the {word} is missing")));
     };
-    let name = parse_name(resource, name)?;
-    let path = |resource| object_path(resource, &arguments.namespace, &name);
+    let (namespace, name) = parse_located(resource, name, &arguments.namespace)?;
+    let path = |resource| object_path(resource, &namespace, &name);
     let object = client.send(Request::get(path(resource))).await?;
     // A Service that is not compiled, such as an ExternalName, has no endpoints; its description omits them.
     let (endpoints, traffic, health) = match resource {
@@ -52,7 +52,7 @@ pub(crate) async fn run(
     };
     let addresses = match resource {
         Resource::Object(Kind::Service) if is_load_balancer(&object) => {
-            let key = format!("{}/{name}", arguments.namespace);
+            let key = format!("{namespace}/{name}");
             Some(addresses(client, "service", &key).await?)
         }
         Resource::Object(Kind::AddressPool) => Some(addresses(client, "pool", name.as_str()).await?),

@@ -16,9 +16,9 @@ use model::{
 };
 use serde_json::{Value, json};
 
-use super::{get::parse_name, now};
+use super::{get::parse_located, now};
 use crate::{
-    args::drain::{Drain, DrainOptions, DrainSubject, Maintenance, What},
+    args::drain::{Drain, DrainArguments, DrainOptions, DrainSubject, Maintenance, What},
     client::{Client, Request},
     error::{ExitCode, Failure},
     output::Terminal,
@@ -49,7 +49,8 @@ pub(crate) async fn drain(
     arguments: Drain,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let Drain { subject, deadline, manner } = arguments;
+    let Drain { object, deadline, manner } = arguments;
+    let subject = subject(object)?;
     let seconds = deadline.map(|deadline| i64::try_from(deadline.as_secs()).unwrap_or(i64::MAX));
     let at = seconds.map(|seconds| now().unix_seconds().saturating_add(seconds));
     let at = at.map(|at| Timestamp::from_unix_seconds(at).to_string());
@@ -62,19 +63,25 @@ pub(crate) async fn maintenance(
     arguments: Maintenance,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let Maintenance { subject, manner } = arguments;
+    let Maintenance { object, manner } = arguments;
+    let subject = subject(object)?;
     let wish = Wish { maintenance: asked("Maintenance", None, &manner), word: "is in maintenance" };
     take_out(client, &subject, &wish, &manner, terminal).await
 }
 
 pub(crate) async fn undrain(
     client: &Client,
-    subject: DrainSubject,
+    object: DrainArguments,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
+    let subject = subject(object)?;
     let wish = Wish { maintenance: Value::Null, word: "is back in service" };
     change(client, &subject, &wish, terminal).await?;
     Ok(ExitCode::Success)
+}
+
+fn subject(object: DrainArguments) -> Result<DrainSubject, Failure> {
+    object.subject().map_err(|message| Failure::usage(message, "write TYPE NAME or TYPE/NAME"))
 }
 
 fn asked(mode: &str, deadline: Option<String>, manner: &DrainOptions) -> Value {
@@ -169,8 +176,8 @@ fn unless_forbidden(failure: Failure) -> Result<(), Failure> {
 }
 
 fn request(subject: &DrainSubject, kind: Kind, wish: &Wish) -> Result<Request, Failure> {
-    let name = parse_name(Resource::Object(kind), &subject.name)?;
-    let namespace = kind.is_namespaced().then(|| subject.namespace.clone());
+    let (namespace, name) = parse_located(Resource::Object(kind), &subject.name, &subject.namespace)?;
+    let namespace = kind.is_namespaced().then_some(namespace);
     let key = ObjectKey { kind, namespace, name };
     Ok(Request::patch(key.path()).json(&patch(&wish.maintenance)))
 }

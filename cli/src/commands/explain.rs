@@ -34,7 +34,8 @@ pub(crate) async fn run(
             Request::get("/v1/explain").query("destination", Some(address.to_string()))
         }
         ExplainSubject::Service(name) => {
-            let object = object_path(Resource::Object(Kind::Service), &namespace, name);
+            let (namespace, name) = name.clone().or_in(namespace);
+            let object = object_path(Resource::Object(Kind::Service), &namespace, &name);
             let form = graph.and_then(|form| form.to_possible_value());
             let form = form.map(|form| form.get_name().to_owned());
             Request::get(format!("{object}/explain")).query("graph", form)

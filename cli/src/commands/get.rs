@@ -29,7 +29,7 @@ pub(crate) async fn run(
     if arguments.watch {
         return follow(client, &arguments, names.first(), terminal).await;
     }
-    let mut answers = Vec::new();
+    let (mut answers, mut missing) = (Vec::new(), Vec::new());
     for resource in &arguments.target.resources {
         if names.is_empty() {
             let listing = client.list(|| {
@@ -39,14 +39,24 @@ pub(crate) async fn run(
             });
             answers.push((*resource, listing.await?.envelope));
         }
-        for name in &names {
-            let object =
-                client.send(Request::get(object_path(*resource, &arguments.namespace, name))).await?;
-            answers.push((*resource, object));
+        for (namespace, name) in &names {
+            match client.send(Request::get(object_path(*resource, namespace, name))).await {
+                Ok(object) => answers.push((*resource, object)),
+                Err(failure) if failure.problem_code() == Some("NotFound") => missing.push(failure),
+                Err(failure) => return Err(failure),
+            }
         }
     }
-    print(&arguments, names.is_empty(), answers, terminal)?;
-    Ok(ExitCode::Success)
+    // The objects that exist are printed before the error.
+    if !answers.is_empty() || missing.is_empty() {
+        print(&arguments, names.is_empty(), answers, terminal)?;
+    }
+    let Some(last) = missing.pop() else { return Ok(ExitCode::Success) };
+    terminal.flush()?;
+    for failure in &missing {
+        terminal.report(failure);
+    }
+    Err(last)
 }
 
 /// Returns the API path of all objects of a type; `None` selects all namespaces.
@@ -62,10 +72,19 @@ pub(crate) fn object_path(resource: Resource, namespace: &Namespace, name: &Name
     format!("{}/{name}", collection_path(resource, Some(namespace)))
 }
 
-fn names(arguments: &Get) -> Result<Vec<Name>, Failure> {
+fn names(arguments: &Get) -> Result<Vec<(Namespace, Name)>, Failure> {
     let resource = arguments.target.resources.first().copied().unwrap_or(Resource::Endpoints);
     let given = arguments.target.name.iter().chain(&arguments.names);
-    given.map(|name| parse_name(resource, name)).collect()
+    given.map(|name| parse_located(resource, name, &arguments.namespace)).collect()
+}
+
+/// Parses an object name given on the command line, which may be `NAMESPACE/NAME`.
+pub(super) fn parse_located(
+    resource: Resource,
+    text: &str,
+    default: &Namespace,
+) -> Result<(Namespace, Name), Failure> {
+    resource::parse_located(resource, text, default).map_err(|message| Failure::Usage { message, hint: None })
 }
 
 /// Parses an object name given on the command line.
@@ -73,7 +92,7 @@ pub(crate) fn parse_name(resource: Resource, text: &str) -> Result<Name, Failure
     resource::parse_name(resource, text).map_err(|message| Failure::Usage { message, hint: None })
 }
 
-fn check(arguments: &Get, names: &[Name]) -> Result<(), Failure> {
+fn check(arguments: &Get, names: &[(Namespace, Name)]) -> Result<(), Failure> {
     let endpoints = arguments.target.resources.contains(&Resource::Endpoints);
     if !names.is_empty() && arguments.target.resources.len() > 1 {
         return Err(Failure::usage("names can be given for one kind only", "write `get KIND NAME`"));
@@ -190,9 +209,10 @@ fn objects(listed: bool, answer: &Value) -> &[Value] {
 async fn follow(
     client: &Client,
     arguments: &Get,
-    name: Option<&Name>,
+    named: Option<&(Namespace, Name)>,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
+    let namespace = named.map_or(&arguments.namespace, |(namespace, _)| namespace);
     let Some(Resource::Object(kind)) = arguments.target.resources.first().copied() else {
         return Ok(ExitCode::Success);
     };
@@ -209,14 +229,14 @@ async fn follow(
     let mut initial = Some(BTreeMap::<_, Value>::new());
     let mut follow = Follow {
         kinds: vec![kind],
-        namespace: (!arguments.all_namespaces && kind.is_namespaced()).then(|| arguments.namespace.clone()),
+        namespace: (!arguments.all_namespaces && kind.is_namespaced()).then(|| namespace.clone()),
         selector: arguments.selector.clone(),
         position: None,
     };
     follow
         .run(client, terminal, |event, terminal| {
             let is_named = |object: &&Value| {
-                name.is_none_or(|name| ObjectHeader::of(object).metadata.name == name.as_str())
+                named.is_none_or(|(_, name)| ObjectHeader::of(object).metadata.name == name.as_str())
             };
             let object = WatchEvent::object(event).filter(is_named);
             let form = match arguments.output {

@@ -28,7 +28,8 @@ pub(crate) async fn run(
         return guard(client, arguments.confirm, arguments.output, terminal).await;
     };
     let resource = Resource::Object(Kind::Service);
-    let path = format!("{}/health", object_path(resource, &arguments.namespace, &service));
+    let (namespace, name) = service.or_in(arguments.namespace);
+    let path = format!("{}/health", object_path(resource, &namespace, &name));
     let answer = client.send(Request::get(path)).await?;
     let table = match arguments.output {
         HealthOutput::Table => health::endpoints(&answer, now(), terminal.style),

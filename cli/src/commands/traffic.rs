@@ -21,7 +21,8 @@ pub(crate) async fn run(
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
     let service = Resource::Object(Kind::Service);
-    let path = format!("{}/traffic", object_path(service, &arguments.namespace, &arguments.service));
+    let (namespace, name) = arguments.service.or_in(arguments.namespace);
+    let path = format!("{}/traffic", object_path(service, &namespace, &name));
     let answer = client.send(Request::get(path)).await?;
     let text = match arguments.output {
         TrafficOutput::Table if named_rows::<NodeTraffic>(&answer, "/nodes").next().is_none() => {

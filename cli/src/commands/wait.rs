@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use model::{kinds::resource::Kind, primitives::quantity::Revision};
 
-use super::get::{object_path, parse_name};
+use super::get::{object_path, parse_located};
 use crate::{
     args::wait::{Goal, Wait},
     client::{Client, Request},
@@ -91,8 +91,8 @@ impl PolledObjects {
                 format!("the name of the {word} is missing"),
             ));
         };
-        let name = parse_name(resource, name)?;
-        let path = object_path(resource, &arguments.namespace, &name);
+        let (namespace, name) = parse_located(resource, name, &arguments.namespace)?;
+        let path = object_path(resource, &namespace, &name);
         Ok(Self::Object { name: format!("{}/{name}", resource.singular()), path })
     }
 

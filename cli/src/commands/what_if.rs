@@ -19,7 +19,7 @@ pub(crate) async fn run(
 ) -> Result<ExitCode, Failure> {
     // Other commands accept `node/a` too.
     let bare = |name: &String| name.strip_prefix("node/").unwrap_or(name).to_owned();
-    let fail: Vec<String> = arguments.fail.iter().map(bare).collect();
+    let fail: Vec<String> = arguments.nodes.iter().chain(&arguments.fail).map(bare).collect();
     let fail = (!fail.is_empty()).then(|| fail.join(","));
     let answer = client.send(Request::get("/v1/what-if").query("fail", fail)).await?;
     let text = match arguments.output {

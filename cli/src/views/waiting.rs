@@ -39,7 +39,9 @@ pub(crate) fn of_object(object: &Value, goal: &Goal) -> Progress {
         Goal::Condition { condition, status } => (condition.as_str(), status.as_str()),
     };
     let conditions = conditions(object);
-    let Some(found) = conditions.iter().find(|condition| condition.condition_type == wanted) else {
+    // In any case, as `kubectl wait` accepts them.
+    let is_wanted = |known: &str| known.eq_ignore_ascii_case(wanted);
+    let Some(found) = conditions.iter().find(|condition| is_wanted(&condition.condition_type)) else {
         let known: Vec<_> = conditions.iter().map(|condition| clean(&condition.condition_type)).collect();
         return Progress::Never(known.join(", "));
     };
@@ -49,7 +51,7 @@ pub(crate) fn of_object(object: &Value, goal: &Goal) -> Progress {
     }
     let texts = [&found.reason, &found.message].map(|text| clean(text));
     let texts: Vec<_> = texts.into_iter().filter(|text| !text.is_empty()).collect();
-    Progress::NotYet(format!("{wanted} is {is}: {}", texts.join(", ")))
+    Progress::NotYet(format!("{} is {is}: {}", clean(&found.condition_type), texts.join(", ")))
 }
 
 /// Evaluates whether all connected nodes have verified their kernel state up to `revision`. Also returns the

@@ -14,6 +14,7 @@ mod drain;
 mod environment;
 mod failover;
 mod golden;
+mod habits;
 mod history;
 mod import;
 mod security;

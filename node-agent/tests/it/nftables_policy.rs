@@ -90,7 +90,7 @@ fn is_silent(namespace: &Namespace, ip: &str, port: u16) -> bool {
     let is_silent =
         result.as_ref().is_err_and(|error| [WouldBlock, PermissionDenied].contains(&error.kind()));
     if !is_silent {
-        eprintln!("{ip} port {port} from {}: {result:?}", namespace.name());
+        println!("{ip} port {port} from {}: {result:?}", namespace.name());
     }
     is_silent
 }

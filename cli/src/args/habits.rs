@@ -1,0 +1,142 @@
+//! Habits from `kubectl` that the command line accepts in another form: namespaces before the subcommand, `help`, and
+//! subcommands that have another name here.
+
+use std::ffi::OsString;
+
+/// Options with a value that may precede the subcommand.
+const WITH_VALUE: [&str; 6] =
+    ["--api", "--token-file", "--ca-file", "--ca-hash", "--timeout", "--min-position"];
+
+/// Subcommands that do not exist, with the remedy.
+const VERBS: [(&str, &str); 19] = [
+    (
+        "annotate",
+        "change the file of the object and apply it: `tidegate get KIND NAME -o yaml`, `tidegate apply -f FILE`",
+    ),
+    ("api-resources", "the kinds are listed by `tidegate get --help`, their fields by http://SERVER/docs"),
+    ("auth", "`tidegate can-i VERB KIND` checks permissions, `tidegate whoami` shows the roles"),
+    ("cluster-info", "`tidegate status` shows the servers, nodes and problems"),
+    ("config", "settings are in ~/.config/tidegate/config.toml: api, token-file, ca-file, ca-hash"),
+    ("cordon", "`tidegate drain node NAME` stops new connections"),
+    ("create", "write the object into a file and apply it: `tidegate apply -f FILE`"),
+    ("edit", "`tidegate get KIND NAME -o yaml > FILE`, edit it, then `tidegate apply -f FILE`"),
+    ("events", "`tidegate watch` streams changes, `tidegate history` lists those of the past"),
+    ("expose", "write a Service with a selector into a file and apply it: `tidegate apply -f FILE`"),
+    (
+        "label",
+        "change the file of the object and apply it: `tidegate get KIND NAME -o yaml`, `tidegate apply -f FILE`",
+    ),
+    ("list", "`tidegate get KIND`"),
+    (
+        "logs",
+        "`tidegate bgp events` and `tidegate history` show events; logs are in the journal of each machine",
+    ),
+    ("ls", "`tidegate get KIND`"),
+    (
+        "patch",
+        "change the file of the object and apply it: `tidegate get KIND NAME -o yaml`, `tidegate apply -f FILE`",
+    ),
+    ("replace", "`tidegate apply -f FILE` creates or updates objects"),
+    ("rollout", "`tidegate history` lists changes, `tidegate rollback REVISION` undoes later ones"),
+    ("scale", "the number of endpoints is that of the Workloads; `tidegate get workloads` lists them"),
+    ("uncordon", "`tidegate undrain node NAME` puts the node back in service"),
+];
+
+/// Returns the remedy for a subcommand that does not exist; `None` if the word has no known meaning.
+pub(crate) fn remedy(verb: &str) -> Option<&'static str> {
+    VERBS.iter().find(|(known, _)| *known == verb).map(|(_, remedy)| *remedy)
+}
+
+/// Moves `-n NAMESPACE`, `--namespace NAMESPACE` and `-A` from before the subcommand to after it. A subcommand without
+/// these options rejects them there. Replaces `help SUBCOMMAND` by `SUBCOMMAND --help`.
+pub(crate) fn in_usual_order(words: &[OsString]) -> Vec<OsString> {
+    let (mut kept, mut moved): (Vec<OsString>, Vec<OsString>) = (Vec::new(), Vec::new());
+    let mut words = words.iter().cloned();
+    kept.extend(words.next());
+    while let Some(word) = words.next() {
+        let text = word.to_string_lossy().into_owned();
+        match text.as_str() {
+            "-n" | "--namespace" => {
+                moved.push(word);
+                moved.extend(words.next());
+            }
+            "-A" | "--all-namespaces" => moved.push(word),
+            _ if text.starts_with("--namespace=") || (text.starts_with("-n") && text.len() > 2) => {
+                moved.push(word);
+            }
+            _ if WITH_VALUE.contains(&text.as_str()) => {
+                kept.push(word);
+                kept.extend(words.next());
+            }
+            _ if text.starts_with('-') => kept.push(word),
+            "help" => {
+                kept.extend(words.by_ref());
+                moved.clear();
+                kept.push("--help".into());
+            }
+            // The subcommand; the words after it are its own.
+            _ => {
+                kept.push(word);
+                break;
+            }
+        }
+    }
+    kept.extend(moved);
+    kept.extend(words);
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+    use crate::args::Cli;
+
+    fn moved(line: &str) -> String {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let words = in_usual_order(&words);
+        words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_namespace_before_the_subcommand_belongs_to_it() {
+        for (given, expected) in [
+            ("tidegate -n shop get svc", "tidegate get -n shop svc"),
+            ("tidegate --namespace=shop get svc", "tidegate get --namespace=shop svc"),
+            ("tidegate -nshop --api http://x get svc", "tidegate --api http://x get -nshop svc"),
+            ("tidegate -A get svc", "tidegate get -A svc"),
+            ("tidegate get svc -n shop", "tidegate get svc -n shop"),
+            (
+                "tidegate --show-request --timeout 5s -n shop get svc",
+                "tidegate --show-request --timeout 5s get -n shop svc",
+            ),
+            ("tidegate -n", "tidegate -n"),
+            ("tidegate", "tidegate"),
+            ("tidegate help", "tidegate --help"),
+            ("tidegate help bgp peers", "tidegate bgp peers --help"),
+            ("tidegate get help", "tidegate get help"),
+        ] {
+            assert_eq!(moved(given), expected);
+        }
+        assert_eq!(in_usual_order(&[]), Vec::<OsString>::new());
+    }
+
+    #[test]
+    fn remedies_are_for_subcommands_that_do_not_exist() {
+        let command = Cli::command();
+        for (verb, _) in VERBS {
+            assert!(command.find_subcommand(verb).is_none(), "{verb} exists");
+        }
+        assert!(remedy("edit").unwrap().contains("apply") && remedy("x").is_none());
+    }
+
+    #[test]
+    fn every_option_with_a_value_may_precede_the_subcommand() {
+        let with_value = Cli::command();
+        let with_value = with_value.get_arguments().filter(|arg| arg.get_action().takes_values());
+        let names: Vec<_> =
+            with_value.filter_map(|arg| arg.get_long()).map(|name| format!("--{name}")).collect();
+        assert_eq!(names, WITH_VALUE);
+    }
+}
