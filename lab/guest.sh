@@ -5,9 +5,10 @@
 #   lab/guest.sh COMMAND [ARGUMENT...]
 #
 # The guest sees this machine's files, writable, and this environment; it has no network but its own loopback, one CPU
-# and GUEST_MEMORY (1024M). GUEST_TIMEOUT seconds (900) after its start it is ended.
+# and GUEST_MEMORY (1024M). GUEST_TIMEOUT seconds (900) after its start it is ended. Guests beyond the
+# number of CPUs of this machine wait, because each uses one CPU all the time.
 set -euo pipefail
-[ $# -gt 0 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
 modules=(ip_vs ip_vs_{rr,wrr,lc,wlc,sh,dh,sed,nq,lblc,lblcr,fo,ovf,mh} dummy veth bridge sctp
   ip_set ip_set_hash_{ip,net,ipport,ipportip,ipportnet} ip_set_bitmap_port
@@ -53,14 +54,21 @@ INIT
 chmod +x "$work/init"
 
 : >"$work/out"
+while :; do
+  for slot in $(seq "$(nproc)"); do
+    exec 9>"/tmp/tidegate-guest-$slot.lock"
+    ! flock -n 9 || break 2
+  done
+  sleep 0.5
+done
 set -m
 # Whatever runs beside it waits for packets and clocks; it only computes.
 nice -n 5 timeout --signal=KILL "${GUEST_TIMEOUT:-900}" linux.uml mem="${GUEST_MEMORY:-1024M}" rootfstype=hostfs rootflags=/ rw \
-  init="$work/init" con=null con0=fd:0,fd:1 quiet </dev/null >"$work/console" 2>"$work/boot" &
+  init="$work/init" con=null con0=fd:0,fd:1 quiet </dev/null >"$work/console" 2>"$work/boot" 9>&- &
 guest=$!
 set +m
 told=0
-tail -n +1 -s 0.1 -f --pid="$guest" "$work/out" 2>/dev/null || told=$?
+tail -n +1 -s 0.1 -f --pid="$guest" "$work/out" 2>/dev/null 9>&- || told=$?
 # Whoever listened is gone (SIGPIPE), and wants no answer: the guest goes as well.
 [ "$told" != 141 ] || exit "$told"
 wait "$guest" || true

@@ -130,7 +130,8 @@ async fn unread_http1_responses_hold_no_more_than_their_budget() {
     for mut stream in readers {
         let answer = rest(&mut stream).await;
         match status(&answer) {
-            429 => rejected += 1,
+            // 503: it waited 30 s for its turn to be rendered, as on a loaded machine.
+            429 | 503 => rejected += 1,
             200 | 0 => {
                 let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
                 assert!(serde_json::from_str::<Value>(body).is_err(), "a reader received everything");
