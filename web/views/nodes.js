@@ -22,6 +22,7 @@ const COLUMNS = [
   { key: 'mode', label: 'Mode', width: '11%', isExtra: true, by: (row) => row.mode ?? '', words: (row) => row.mode ?? '', show: (row) => row.mode ?? html`<span class="muted">–</span>` },
   { key: 'verified', label: 'Verified', width: '11%', isNumber: true, by: (row) => revisionOf(row.verified) ?? Number.MAX_SAFE_INTEGER, show: (row) => (row.verified ? html`<${Field} path=${`/v1/nodes/${encodeURIComponent(row.name)}`} at="/status/verified">r${revisionOf(row.verified)}<//>` : row.state === 'converged' ? 'all' : html`<span class="muted">–</span>`) },
   { key: 'lag', label: 'Lag', width: '9%', isNumber: true, by: (row) => row.lagMillis ?? -1, show: (row) => duration(row.lagMillis) },
+  { key: 'addresses', label: 'Addresses', width: '10%', isNumber: true, isExtra: true, by: (row) => row.addresses, words: () => '', show: (row) => html`<a href=${to(['nodes', row.name], { tab: 'addresses' })} title="Load balancer addresses that the node announces by ARP or NDP">${count(row.addresses)}</a>` },
   { key: 'since', label: 'Since', width: '11%', isExtra: true, by: (row) => row.since ?? '', show: (row) => html`<${Ago} time=${row.since} />` },
   { key: 'reason', label: 'Why', isExtra: true, by: (row) => row.reason ?? '', words: (row) => row.message ?? '', show: (row) => html`<span class="muted" title=${row.message ?? ''}>${row.state === 'converged' ? '' : (row.message ?? row.reason)}</span>` },
 ];

@@ -329,6 +329,10 @@ async fn f117_a_plan_names_the_moves_that_spread_addresses_again() {
         "nobody announces them yet"
     );
     announce_recorded(&server).await;
+    let of_node = |node: &str, addresses: usize| json!({ "node": node, "addresses": addresses });
+    let expected =
+        json!({ "total": ADDRESSES, "nodes": [of_node("a", ADDRESSES), of_node("b", 0)], "nodesOmitted": 0 });
+    until(&server, "/v1/status", |status| status["addresses"] == expected).await;
     let plan = get(&server, "/v1/rebalance").await;
     let moves = plan["moves"].as_array().unwrap();
     assert_eq!((moves.len(), &plan["unsettled"]), (2, &json!(0)), "{plan}");

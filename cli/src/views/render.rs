@@ -23,7 +23,8 @@ use crate::{
         Address, AddressPool, Advertisement, BfdProfile, BgpPeer, EndpointHealth, EndpointSet, Node,
         ObjectHeader, Service, TypedObject, Word, Workload, decode,
         documents::{
-            ClusterStatus, ProblemExtension, StatusNodes, StatusProblem, StatusServices, WatchEvent,
+            ClusterStatus, ProblemExtension, StatusAddresses, StatusNodeAddresses, StatusNodes,
+            StatusProblem, StatusServices, WatchEvent,
         },
         word, words,
     },
@@ -147,7 +148,7 @@ pub fn outcome(object: &Value, action: &str, dry_run: bool, style: Style) -> Str
 /// Renders the output of `status`, with convergence times if known.
 #[must_use]
 pub fn status(status: &Value, lag: Option<&Value>, now: Timestamp, style: Style) -> String {
-    let ClusterStatus { position, version, insecure, nodes, services, objects, problems, .. } =
+    let ClusterStatus { position, version, insecure, nodes, services, addresses, objects, problems, .. } =
         decode(status).unwrap_or_default();
     let mut lines = vec![format!("Control    {}, at {}", or_unknown(version), or_unknown(word(&position)))];
     if insecure {
@@ -168,6 +169,7 @@ pub fn status(status: &Value, lag: Option<&Value>, now: Timestamp, style: Style)
     lines.extend(
         not_checked(&services).map(|text| format!("           {}", style.paint(Tone::Waiting, &text))),
     );
+    lines.extend(announced(&addresses).map(|text| format!("Addresses  {text}")));
     let objects: Vec<String> = objects
         .iter()
         .map(|(kind, count)| {
@@ -191,6 +193,21 @@ pub fn status(status: &Value, lag: Option<&Value>, now: Timestamp, style: Style)
         status_problem(problem, now, style, &mut lines);
     }
     lines.join("\n") + "\n"
+}
+
+/// Returns the number of announced addresses with those of each node, or `None` if no address is announced.
+fn announced(addresses: &StatusAddresses) -> Option<String> {
+    let StatusAddresses { total, nodes, nodes_omitted } = addresses;
+    let by_node = |StatusNodeAddresses { node, addresses }: &StatusNodeAddresses| {
+        format!("{addresses} by {}", clean(node))
+    };
+    let more = match nodes_omitted {
+        0 => String::new(),
+        1 => "; 1 more node".to_owned(),
+        count => format!("; {count} more nodes"),
+    };
+    let nodes: Vec<String> = nodes.iter().map(by_node).collect();
+    (*total > 0).then(|| format!("{total} announced: {}{more}", nodes.join(", ")))
 }
 
 /// Returns a sentence about the Services whose endpoints nobody checks, or `None` if there are none.

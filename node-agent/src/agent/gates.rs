@@ -9,7 +9,13 @@ use announce::{Announcing, Following};
 use base::Gate;
 use dataplane::Scope;
 use health::{Checking, plan::Changes};
-use model::{bgp::settings::BgpState, kinds::resource::ServiceKey, wire::feed::AddressState};
+use model::{
+    bgp::settings::BgpState,
+    cluster::compiled::CompiledService,
+    kinds::resource::ServiceKey,
+    observed::health::{may_have_default_check, with_default_check},
+    wire::feed::AddressState,
+};
 use speaker::routing::{
     self, Routing,
     endpoints::{Endpoints, Standing},
@@ -37,13 +43,18 @@ impl Agent {
     /// Attaches the health checker, which checks the endpoints of the received state.
     pub fn check_by(&mut self, checking: Checking) {
         self.checking = checking;
-        let services = self.state.services().iter();
-        let services = services.filter(|(_, service)| service.health_check.is_some());
+        let is_on = self.state.network().default_check;
+        self.has_default_checks = is_on;
+        let is_checked = |service: &CompiledService| {
+            service.health_check.is_some() || (is_on && may_have_default_check(service))
+        };
+        let services = self.state.services().iter().filter(|(_, service)| is_checked(service));
         for (key, service) in services.clone() {
             self.refusals.note(key, Some(service));
         }
-        let services = services.map(|(key, service)| (key.clone(), Some(Arc::clone(service)))).collect();
-        let checkers = Some(self.state.network().checkers.clone());
+        let sent = |service: &Arc<CompiledService>| Some(with_default_check(Arc::clone(service), is_on));
+        let services = services.map(|(key, service)| (key.clone(), sent(service)));
+        let (services, checkers) = (services.collect(), Some(self.state.network().checkers.clone()));
         self.checking.follow(Changes { services, checkers });
     }
 
@@ -51,11 +62,21 @@ impl Agent {
     /// until they are applied.
     pub(super) fn check_changes(&mut self, touched: &ChangedObjects) {
         let ChangedObjects { services, addresses: _, network, node: _, bgp: _ } = touched;
-        for key in services {
+        let is_on = self.state.network().default_check;
+        let mut keys: BTreeSet<_> = services.iter().cloned().collect();
+        if is_on != self.has_default_checks {
+            self.has_default_checks = is_on;
+            let all = self.state.services().iter().filter(|(_, service)| may_have_default_check(service));
+            keys.extend(all.map(|(key, _)| key.clone()));
+        }
+        for key in &keys {
             self.refusals.note(key, self.state.services().get(key).map(|service| &**service));
         }
-        let service = |key: &ServiceKey| (key.clone(), self.state.services().get(key).cloned());
-        let services = services.iter().map(service).collect();
+        let service = |key: ServiceKey| {
+            let service = self.state.services().get(&key).cloned();
+            (key, service.map(|service| with_default_check(service, is_on)))
+        };
+        let services = keys.into_iter().map(service).collect();
         let checkers = network.then(|| self.state.network().checkers.clone());
         self.checking.follow(Changes { services, checkers });
     }

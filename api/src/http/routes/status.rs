@@ -4,11 +4,14 @@ use axum::extract::State;
 use http::HeaderMap;
 use model::{
     kinds::resource::{Kind, ObjectKey},
-    primitives::quantity::{Position, Timestamp},
-    views::overview::{Impact, PrecedingChange, Problem, Replica},
+    primitives::{
+        name::Name,
+        quantity::{Position, Timestamp},
+    },
+    views::overview::{Impact, NodeConvergence, NodeRow, PrecedingChange, Problem, Replica},
 };
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 use utoipa::{ToSchema, openapi::HttpMethod};
 
 use super::{Shared, overview::ending};
@@ -26,6 +29,9 @@ use crate::{
     tasks::overview::stream::seen,
 };
 
+/// Maximum number of nodes whose announced addresses the status lists. The page and `GET /v1/overview` list all.
+const ADDRESS_NODES_MAX: usize = 10;
+
 /// Summary of the cluster state.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -42,6 +48,9 @@ struct ClusterStatus {
     nodes: NodeTotals,
     /// Numbers of Services by state.
     services: ServiceTotals,
+    /// Load balancer addresses that nodes announce by ARP or NDP. Absent if no node announces one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    addresses: Option<AnnouncedAddresses>,
     /// Number of objects by kind.
     objects: BTreeMap<&'static str, usize>,
     /// Current problems, sorted by their impact on users; the first 100.
@@ -73,6 +82,30 @@ struct ServiceTotals {
     not_ready: usize,
     /// Number of Services with endpoints that receive new connections although nobody checks them.
     not_checked: usize,
+}
+
+/// Load balancer addresses that nodes announce by ARP or NDP, with their distribution over the nodes.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct AnnouncedAddresses {
+    /// Number of addresses that the nodes announce.
+    total: usize,
+    /// Nodes whose agents report, with the number of addresses of each; those with the most addresses first. At
+    /// most 10.
+    #[schema(max_items = 10)]
+    nodes: Vec<AddressesOfNode>,
+    /// Number of nodes that `nodes` does not list.
+    nodes_omitted: usize,
+}
+
+/// Number of load balancer addresses that one node announces.
+#[derive(Serialize, ToSchema)]
+struct AddressesOfNode {
+    /// Name of the Node.
+    #[schema(value_type = String)]
+    node: Name,
+    /// Number of addresses that the Node announces.
+    addresses: usize,
 }
 
 /// Problem that affects an object now.
@@ -140,10 +173,24 @@ async fn status(
             not_ready: total.saturating_sub(ready),
             not_checked: overview.totals.services.not_checked,
         },
+        addresses: announced(&overview.nodes),
         objects: Kind::ALL.into_iter().map(|kind| (kind.as_str(), snapshot.count(kind))).collect(),
         problems: overview.problems.iter().map(problem).collect(),
     };
     Ok(render(form, &status))
+}
+
+/// Returns the distribution of the announced addresses over the nodes, or `None` if no node announces one.
+fn announced(nodes: &[NodeRow]) -> Option<AnnouncedAddresses> {
+    let total = nodes.iter().map(|node| node.addresses).sum();
+    let mut rows: Vec<_> = nodes.iter().filter(|node| node.state != NodeConvergence::Disconnected).collect();
+    // The sort is stable, so that nodes with equal numbers stay in the order of their names.
+    rows.sort_by_key(|node| Reverse(node.addresses));
+    let nodes_omitted = rows.len().saturating_sub(ADDRESS_NODES_MAX);
+    rows.truncate(ADDRESS_NODES_MAX);
+    let row = |node: &NodeRow| AddressesOfNode { node: node.name.clone(), addresses: node.addresses };
+    let nodes = rows.into_iter().map(row).collect();
+    (total > 0).then_some(AnnouncedAddresses { total, nodes, nodes_omitted })
 }
 
 fn problem(problem: &Problem) -> ClusterProblem {

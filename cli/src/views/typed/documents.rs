@@ -36,6 +36,8 @@ pub(crate) struct ClusterStatus {
     pub(crate) nodes: StatusNodes,
     /// Numbers of Services by state.
     pub(crate) services: StatusServices,
+    /// Load balancer addresses that nodes announce.
+    pub(crate) addresses: StatusAddresses,
     /// Number of objects by kind.
     pub(crate) objects: BTreeMap<String, u64>,
     /// Current problems, those with the largest impact first.
@@ -74,6 +76,28 @@ pub(crate) struct StatusServices {
     pub(crate) ready: u64,
     /// Number of Services with endpoints that nobody checks.
     pub(crate) not_checked: u64,
+}
+
+/// Load balancer addresses that nodes announce by ARP or NDP.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct StatusAddresses {
+    /// Number of announced addresses.
+    pub(crate) total: u64,
+    /// Nodes with the number of addresses of each; those with the most addresses first.
+    pub(crate) nodes: Vec<StatusNodeAddresses>,
+    /// Number of nodes that are not listed.
+    pub(crate) nodes_omitted: u64,
+}
+
+/// Number of load balancer addresses that one node announces.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct StatusNodeAddresses {
+    /// Name of the Node.
+    pub(crate) node: String,
+    /// Number of addresses.
+    pub(crate) addresses: u64,
 }
 
 /// Problem that affects an object now.
