@@ -16,7 +16,7 @@ use model::{
 };
 use serde_json::{Value, json};
 
-use super::{get::parse_located, now};
+use super::{get::parse_name, now};
 use crate::{
     args::drain::{Drain, DrainArguments, DrainOptions, DrainSubject, Maintenance, What},
     client::{Client, Request},
@@ -176,8 +176,8 @@ fn unless_forbidden(failure: Failure) -> Result<(), Failure> {
 }
 
 fn request(subject: &DrainSubject, kind: Kind, wish: &Wish) -> Result<Request, Failure> {
-    let (namespace, name) = parse_located(Resource::Object(kind), &subject.name, &subject.namespace)?;
-    let namespace = kind.is_namespaced().then_some(namespace);
+    let name = parse_name(Resource::Object(kind), &subject.name)?;
+    let namespace = kind.is_namespaced().then(|| subject.namespace.clone());
     let key = ObjectKey { kind, namespace, name };
     Ok(Request::patch(key.path()).json(&patch(&wish.maintenance)))
 }

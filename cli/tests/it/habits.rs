@@ -58,5 +58,7 @@ fn help_version_and_unknown_subcommands_are_answered_without_a_server() {
     let (code, out, err) = run(nowhere, &["edit", "svc", "web"]);
     assert_eq!((code, out.as_str()), (2, ""));
     assert!(err.contains("no command `edit`") && err.contains("tidegate apply -f"), "{err}");
-    assert_eq!(run(nowhere, &["drain", "node1"]).0, 2);
+    for words in [&["drain", "node1"][..], &["drain", "svc", "a/b/c"], &["drain", "svc/a/b/c"]] {
+        assert_eq!(run(nowhere, words).0, 2, "{words:?}");
+    }
 }
