@@ -12,6 +12,7 @@ pub(crate) mod habits;
 pub mod health;
 mod help;
 pub mod history;
+pub(crate) mod namespace;
 pub mod plan;
 pub mod rebalance;
 pub mod security;

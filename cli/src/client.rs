@@ -175,8 +175,9 @@ impl From<TokenError> for Failure {
     }
 }
 
-/// Returns the local user as `user@host`, or only the part that is known; `None` if neither is.
-fn author() -> Option<String> {
+/// Returns the local user as `user@host`, or only the part that is known; `None` if neither is. Requests name this
+/// author.
+pub(crate) fn author() -> Option<String> {
     let known = |name: &str| std::env::var(name).ok().filter(|text| !text.trim().is_empty());
     let user = known("USER").or_else(|| known("LOGNAME")).or_else(user_of_process);
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();

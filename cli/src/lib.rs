@@ -19,15 +19,14 @@ pub mod views;
 
 use std::ffi::OsString;
 
-use ::settings::Error;
 use clap::error::{ContextKind, ContextValue};
 use model::primitives::age;
 
 /// Import of configurations of other load balancers.
 pub use translate as import;
 
+use crate::{args::settings::ParseError, error::Failure, output::Terminal};
 pub use crate::{error::ExitCode, resource::Resource};
-use crate::{error::Failure, output::Terminal};
 use translate::parse;
 
 /// Runs the command with the given arguments, the first of which is the program's name, and returns its exit
@@ -36,12 +35,11 @@ pub async fn run(arguments: Vec<OsString>) -> ExitCode {
     let mut terminal = Terminal::of_process();
     let arguments = match args::settings::parse(&arguments) {
         Ok(arguments) => arguments,
-        Err(Error::File(error)) => {
-            let failure = Failure::from(error);
+        Err(ParseError::Failure(failure)) => {
             terminal.report(&failure);
             return failure.exit_code();
         }
-        Err(Error::CommandLine(error)) => {
+        Err(ParseError::CommandLine(error)) => {
             if let Some(failure) = unknown_subcommand(&error) {
                 terminal.report(&failure);
                 return failure.exit_code();

@@ -10,7 +10,8 @@ use crate::resource::ServiceName;
 /// Arguments of `explain`.
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// Service to explain (NAME or NAMESPACE/NAME), virtual address to explain, or source address of a packet to trace
+    /// Service (NAME or NAMESPACE/NAME), virtual address, or ADDRESS:PORT[/PROTOCOL] to explain; or source address of a
+    /// packet to trace
     #[arg(value_name = "SERVICE|ADDRESS|SOURCE")]
     pub what: String,
     /// Destination of the packet, as ADDRESS:PORT or ADDRESS:PORT/PROTOCOL (default: tcp), optionally
@@ -72,6 +73,13 @@ pub enum ExplainSubject {
     },
     /// Load balancer address; the output lists the node that announces it (owner) and the candidate nodes.
     Address(IpAddr),
+    /// Address and port of a Service; a packet from a typical client is traced.
+    Frontend {
+        /// Destination address and port of the packet.
+        destination: SocketAddr,
+        /// Transport protocol in the API's spelling.
+        protocol: &'static str,
+    },
     /// Service, given by name.
     Service(ServiceName),
 }
@@ -90,9 +98,13 @@ impl Explain {
         let spaced = ARROWS.iter().fold(joined.join(" "), |text, arrow| text.replace(arrow, " "));
         let words: Vec<_> = spaced.split_whitespace().collect();
         match words.as_slice() {
-            [one] => match one.parse() {
-                Ok(address) => Ok(ExplainSubject::Address(address)),
-                Err(_) => service(one),
+            [one] => match (one.trim_matches(['[', ']']).parse(), socket_of(one).parse::<SocketAddr>()) {
+                (Ok(address), _) => Ok(ExplainSubject::Address(address)),
+                (Err(_), Ok(_)) => {
+                    let (destination, protocol) = frontend(one)?;
+                    Ok(ExplainSubject::Frontend { destination, protocol })
+                }
+                (Err(_), Err(_)) => service(one),
             },
             [source, destination] => packet(source, destination),
             _ => Err("write a Service, an address, or SOURCE -> ADDRESS:PORT/PROTOCOL".to_owned()),
@@ -111,7 +123,18 @@ fn packet(source: &str, destination: &str) -> Result<ExplainSubject, String> {
     let source = source
         .parse()
         .map_err(|_| format!("`{source}` must be an address without a port, such as 198.51.100.7"))?;
-    let (socket, protocol) = destination.split_once('/').unwrap_or((destination, "tcp"));
+    let (destination, protocol) = frontend(destination)?;
+    Ok(ExplainSubject::Packet { source, destination, protocol })
+}
+
+/// Returns the part of `ADDRESS:PORT/PROTOCOL` before the protocol.
+fn socket_of(text: &str) -> &str {
+    text.split_once('/').map_or(text, |(socket, _)| socket)
+}
+
+/// Parses `ADDRESS:PORT` or `ADDRESS:PORT/PROTOCOL`; the default protocol is TCP.
+fn frontend(text: &str) -> Result<(SocketAddr, &'static str), String> {
+    let (socket, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
     let protocol = match protocol.to_lowercase().as_str() {
         "tcp" => "TCP",
         "udp" => "UDP",
@@ -121,7 +144,7 @@ fn packet(source: &str, destination: &str) -> Result<ExplainSubject, String> {
     let destination = socket.parse().map_err(|_| {
         format!("`{socket}` must be an address and a port, such as 203.0.113.10:443 or [2001:db8::1]:443")
     })?;
-    Ok(ExplainSubject::Packet { source, destination, protocol })
+    Ok((destination, protocol))
 }
 
 #[cfg(test)]
@@ -158,6 +181,12 @@ mod tests {
             assert_eq!(subject(line), Ok(packet.clone()), "{line}");
         }
         assert_eq!(subject("2001:db8::1"), Ok(ExplainSubject::Address("2001:db8::1".parse().unwrap())));
+        for (line, destination, protocol) in
+            [("10.96.64.70:80", "10.96.64.70:80", "TCP"), ("[2001:db8::1]:53/udp", "[2001:db8::1]:53", "UDP")]
+        {
+            let destination = destination.parse().unwrap();
+            assert_eq!(subject(line), Ok(ExplainSubject::Frontend { destination, protocol }), "{line}");
+        }
         let shop = ExplainSubject::Service(ServiceName::parse("shop/web").unwrap());
         for line in ["shop/web", "svc/shop/web"] {
             assert_eq!(subject(line), Ok(shop.clone()), "{line}");
@@ -171,6 +200,8 @@ mod tests {
             "a -> 203.0.113.10:1",
             "1.1.1.1 -> 2.2.2.2:1/icmp",
             "1.1.1.1:5 2.2.2.2:1",
+            "1.1.1.1:5/icmp",
+            "1.1.1.1:99999",
             "a b c",
         ] {
             assert!(subject(bad).is_err(), "{bad}");

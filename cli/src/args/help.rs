@@ -15,6 +15,11 @@ First steps:
   tidegate bgp peers                    BGP sessions
   tidegate history                      changes, with authors and reasons
 
+Environment:
+  TIDEGATE_NAMESPACE                    namespace of commands that act on one namespace, as -n
+  TIDEGATE_TOKEN                        token itself, instead of --token-file
+  NO_COLOR                              no colors, if not empty
+
 Exit codes:
   0  success
   1  the server rejected the request, or the command failed; the reason is on stderr
@@ -254,7 +259,12 @@ Restores or removes every object that a user wrote after the revision, in one ch
 rolled back. Services get their previous addresses and node ports if these are free. Automatic changes of
 the server and of agents are not undone.
 
+Without a revision, your last change is undone: the command shows the change and its effect and asks before
+it writes. Changes of others and later changes are kept; the request fails if somebody changed one of the
+objects since.
+
 Examples:
+  tidegate rollback                     undo your last change
   tidegate rollback 41 --dry-run        preview
   tidegate rollback 41 -m 'the new ports were wrong'
   tidegate rollback 42 --only           undo change 42 only, keeping later changes";
@@ -385,6 +395,7 @@ Examples:
   tidegate explain 198.51.100.7 '->' 203.0.113.10:443/tcp
   tidegate explain 10.1.1.2 '[fd00:96::10]:53/udp' --at node-1
   tidegate explain 203.0.113.10         why the address does or does not respond
+  tidegate explain 203.0.113.10:443     one port of it, as a typical client sees it
   tidegate explain web -n shop          all paths to the endpoints, on each node
   tidegate explain web --graph=mermaid  chain graph of the Service
   tidegate explain web -o json          complete result

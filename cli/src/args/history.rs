@@ -75,15 +75,18 @@ impl std::str::FromStr for HistorySubject {
 /// Arguments of `rollback`.
 #[derive(Debug, Args)]
 pub struct Rollback {
-    /// Revision to restore
+    /// Revision to restore. If omitted, your last change is undone, after a preview
     #[arg(value_name = "REVISION")]
-    pub revision: u64,
+    pub revision: Option<u64>,
     /// Undo only the change of this revision and keep later changes
-    #[arg(long)]
+    #[arg(long, requires = "revision")]
     pub only: bool,
     /// Preview the result without changing anything
     #[arg(long)]
     pub dry_run: bool,
+    /// Undo your last change without asking
+    #[arg(short, long, conflicts_with = "revision")]
+    pub yes: bool,
     /// Reason for the change, and permission for large removals.
     #[command(flatten)]
     pub because: Because,

@@ -3,7 +3,7 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use ::settings::{Error, FileError, Rules, SettingsFile};
+use ::settings::{FileError, Rules, SettingsFile};
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, parser::ValueSource};
 
 use crate::{
@@ -11,6 +11,7 @@ use crate::{
         Cli, Command,
         drain::{Drain, Maintenance},
         habits::in_usual_order,
+        namespace,
     },
     error::Failure,
 };
@@ -19,16 +20,46 @@ use crate::{
 pub const RULES: Rules =
     Rules { positionals: false, keys: Some(&["api", "ca-file", "ca-hash", "token-file"]) };
 
+/// Reason why a command line cannot be used.
+#[derive(Debug)]
+pub(crate) enum ParseError {
+    /// The parser rejects the command line, or the user requested the help or the version.
+    CommandLine(clap::Error),
+    /// The settings file or a combination of arguments is invalid.
+    Failure(Failure),
+}
+
+impl From<clap::Error> for ParseError {
+    fn from(error: clap::Error) -> Self {
+        Self::CommandLine(error)
+    }
+}
+
+impl From<Failure> for ParseError {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
+}
+
+impl From<FileError> for ParseError {
+    fn from(error: FileError) -> Self {
+        Self::Failure(error.into())
+    }
+}
+
 /// Parses a command line and the settings file of the user, if it exists.
-pub(crate) fn parse(words: &[OsString]) -> Result<Cli, Error> {
+pub(crate) fn parse(words: &[OsString]) -> Result<Cli, ParseError> {
     let words = in_usual_order(words);
-    let matches = Cli::command().try_get_matches_from(&words)?;
+    let variable = std::env::var(namespace::VARIABLE).ok();
+    let command = namespace::with_default(Cli::command(), variable.as_deref())?;
+    let matches = command.clone().try_get_matches_from(&words)?;
+    namespace::check(&command, &matches)?;
     let Some(path) = path().filter(|path| path.exists()) else {
         let mut cli = Cli::from_arg_matches(&matches)?;
         apply_timeout(&mut cli, &matches);
         return Ok(cli);
     };
-    let command = SettingsFile::read(&path)?.apply(Cli::command(), None, RULES)?;
+    let command = SettingsFile::read(&path)?.apply(command, None, RULES)?;
     let matches = command.try_get_matches_from(&words)?;
     let mut cli = Cli::from_arg_matches(&matches)?;
     let is_from_file = |id: &str| matches.value_source(id) == Some(ValueSource::DefaultValue);

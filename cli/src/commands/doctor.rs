@@ -1,11 +1,9 @@
 //! `doctor`: runs checks on nodes through their agents, and applies fixes.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Read as _};
-
 use model::{kinds::resource::Kind, primitives::name::Name};
 use serde_json::{Value, json};
 
-use super::{document, get::parse_name};
+use super::{document, get::parse_name, prompt};
 use crate::{
     args::{
         Document,
@@ -97,7 +95,8 @@ async fn fix(
         let fixes: Vec<_> = fixes.iter().map(String::as_str).collect();
         format!("{node}: {}", fixes.join(", "))
     });
-    confirm(&wanted.collect::<Vec<_>>().join("; "), is_confirmed, terminal)?;
+    let wanted = wanted.collect::<Vec<_>>().join("; ");
+    prompt::confirm(&format!("apply these fixes ({wanted})?"), is_confirmed, "say --yes", terminal)?;
     for (node, fixes) in fixes {
         let node = parse_name(Resource::Object(Kind::Node), &node)?;
         let path = format!("/v1/{}/{node}/fixes", Kind::Node.plural());
@@ -114,29 +113,6 @@ async fn fix(
         }
     }
     Ok(fixed)
-}
-
-/// Maximum length of the answer to the prompt, in bytes.
-const ANSWER_BYTES_MAX: u64 = 64;
-
-/// Prompts for confirmation on the terminal, unless `is_confirmed` (`--yes`) is true. Returns an error if the
-/// user declines or stdin is not a terminal.
-fn confirm(wanted: &str, is_confirmed: bool, terminal: &mut Terminal) -> Result<(), Failure> {
-    if is_confirmed {
-        return Ok(());
-    }
-    let input = io::stdin();
-    if !input.is_terminal() {
-        let message = format!("--fix changes machines ({wanted}), and stdin is not a terminal to confirm on");
-        return Err(Failure::Usage { message, hint: Some("say --yes".to_owned()) });
-    }
-    terminal.note(&format!("{wanted}\napply these fixes? [y/N]"));
-    let mut answer = String::new();
-    input.lock().take(ANSWER_BYTES_MAX).read_line(&mut answer)?;
-    match answer.trim() {
-        "y" | "Y" | "yes" => Ok(()),
-        _ => Err(Failure::Usage { message: "nothing was changed".to_owned(), hint: None }),
-    }
 }
 
 async fn nodes(client: &Client, given: &[String]) -> Result<Vec<Name>, Failure> {

@@ -1,8 +1,10 @@
 //! `explain`: traces a packet through the nodes, or explains why an address or a Service does or does not
 //! respond.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
 use clap::ValueEnum;
-use model::{kinds::resource::Kind, views::explain::Explanation};
+use model::{kinds::resource::Kind, views::explain::Explanation, wire::trace::Packet};
 
 use super::{document, get::object_path};
 use crate::{
@@ -14,7 +16,10 @@ use crate::{
     error::{ExitCode, Failure},
     output::Terminal,
     resource::Resource,
-    views::{explain, typed::decode_or_default},
+    views::{
+        explain,
+        typed::{decode_items, decode_or_default},
+    },
 };
 
 pub(crate) async fn run(
@@ -25,11 +30,14 @@ pub(crate) async fn run(
     let subject = arguments.subject().map_err(|message| Failure::Usage { message, hint: None })?;
     let Explain { at, namespace, desired_only, graph, output, .. } = arguments;
     let request = match &subject {
-        ExplainSubject::Packet { source, destination, protocol } => Request::get("/v1/explain")
-            .query("source", Some(source.to_string()))
-            .query("destination", Some(destination.ip().to_string()))
-            .query("protocol", Some(*protocol))
-            .query("port", Some(destination.port().to_string())),
+        ExplainSubject::Packet { source, destination, protocol } => packet(*source, *destination, protocol),
+        ExplainSubject::Frontend { destination, protocol } => {
+            let source = typical_client(client, *destination, protocol).await?;
+            terminal.note(&format!(
+                "traced from {source}; `tidegate explain SOURCE {destination}` traces from another client"
+            ));
+            packet(source, *destination, protocol)
+        }
         ExplainSubject::Address(address) => {
             Request::get("/v1/explain").query("destination", Some(address.to_string()))
         }
@@ -65,4 +73,37 @@ pub(crate) async fn run(
     };
     terminal.print(&text)?;
     Ok(ExitCode::Success)
+}
+
+/// Path of an explanation, reduced to its packet.
+#[derive(serde::Deserialize)]
+struct SamplePath {
+    packet: Packet,
+}
+
+fn packet(source: IpAddr, destination: SocketAddr, protocol: &'static str) -> Request {
+    Request::get("/v1/explain")
+        .query("source", Some(source.to_string()))
+        .query("destination", Some(destination.ip().to_string()))
+        .query("protocol", Some(protocol))
+        .query("port", Some(destination.port().to_string()))
+}
+
+/// Returns the source address of a packet that the Service at `destination` accepts, as proposed by the server. For an
+/// address without a Service, returns an address for documentation (RFC 5737, RFC 3849).
+async fn typical_client(client: &Client, destination: SocketAddr, protocol: &str) -> Result<IpAddr, Failure> {
+    let request = Request::get("/v1/explain")
+        .query("destination", Some(destination.ip().to_string()))
+        .query("desiredOnly", Some("true"));
+    let paths: Vec<SamplePath> = decode_items(&client.send(request).await?, "/paths");
+    let packets = || paths.iter().map(|path| path.packet);
+    let is_same =
+        |packet: &Packet| packet.port.get() == destination.port() && packet.protocol.as_str() == protocol;
+    let proposed = packets().find(is_same).or_else(|| packets().next()).map(|packet| packet.source);
+    let proposed = proposed.filter(|source| source.is_ipv4() == destination.is_ipv4());
+    Ok(proposed.unwrap_or(if destination.is_ipv4() {
+        IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))
+    } else {
+        IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))
+    }))
 }

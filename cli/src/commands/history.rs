@@ -1,12 +1,12 @@
-//! `history`, `rollback` and `audit`: show past changes and requests, and undo changes.
+//! `history` and `audit`: show past changes and requests.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{apply, document, now};
+use super::{document, now};
 use crate::{
     args::{
         Document,
-        history::{Audit, History, HistorySubject, PastOutput, Rollback},
+        history::{Audit, History, HistorySubject, PastOutput},
     },
     client::{Client, Request},
     error::{ExitCode, Failure},
@@ -78,25 +78,6 @@ async fn one(
         history::entry(&entry, now(), style) + &plan::nodes(&rules, style) + &curve
     };
     print(&entry, output, text, terminal)
-}
-
-pub(crate) async fn roll_back(
-    client: &Client,
-    arguments: Rollback,
-    terminal: &mut Terminal,
-) -> Result<ExitCode, Failure> {
-    let Rollback { revision, only, dry_run, because } = arguments;
-    let request = Request::post("/v1/rollback")
-        .json(&json!({ "revision": revision, "only": only }))
-        .query("dryRun", dry_run.then_some("true"))
-        .query("confirm", because.confirm.then_some("true"))
-        .message(because.message);
-    let answer = client.send(request).await?;
-    if items(&answer, "/results").is_empty() {
-        terminal.note(&format!("nothing to do: all objects are as they were at revision {revision}"));
-    }
-    apply::print_outcomes(&answer, dry_run, terminal)?;
-    Ok(ExitCode::Success)
 }
 
 pub(crate) async fn audit(

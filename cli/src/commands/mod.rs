@@ -18,7 +18,9 @@ mod history;
 mod import;
 mod move_address;
 mod plans;
+mod prompt;
 mod rebalance;
+mod rollback;
 mod security;
 mod status;
 mod top;
@@ -69,7 +71,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Env(arguments) => environment::run(&client, arguments, terminal).await,
         Command::Bgp(command) => bgp::run(&client, command, terminal).await,
         Command::History(arguments) => history::run(&client, arguments, terminal).await,
-        Command::Rollback(arguments) => history::roll_back(&client, arguments, terminal).await,
+        Command::Rollback(arguments) => rollback::run(&client, arguments, terminal).await,
         Command::Audit(arguments) => history::audit(&client, arguments, terminal).await,
         Command::Confirm(arguments) => confirm::run(&client, arguments, terminal).await,
         Command::Move(arguments) => move_address::run(&client, arguments, terminal).await,

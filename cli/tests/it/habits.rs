@@ -1,6 +1,6 @@
 //! Tests of spellings known from `kubectl` that the command accepts.
 
-use crate::stub::{JSON, PROBLEM, Stub, run, write_answer};
+use crate::stub::{JSON, PROBLEM, Stub, command, ended, run, write_answer};
 
 /// Starts a stub with one Service, `shop/web`.
 fn shop() -> Stub {
@@ -61,4 +61,39 @@ fn help_version_and_unknown_subcommands_are_answered_without_a_server() {
     for words in [&["drain", "node1"][..], &["drain", "svc", "a/b/c"], &["drain", "svc/a/b/c"]] {
         assert_eq!(run(nowhere, words).0, 2, "{words:?}");
     }
+}
+
+#[test]
+fn the_namespace_of_the_environment_is_used_and_a_contradiction_is_an_error() {
+    let stub = shop();
+    let mut command = command(&stub.url, &["get", "svc", "web", "-o", "name"]);
+    let (code, out, err) = ended(command.env("TIDEGATE_NAMESPACE", "shop").output().unwrap());
+    assert_eq!((code, out.as_str()), (0, "service/web\n"), "{err}");
+    let (code, _, err) = run("http://127.0.0.1:1", &["get", "svc", "shop/web", "-n", "infra"]);
+    assert!(code == 2 && err.contains("is in namespace shop, and -n names infra"), "{err}");
+}
+
+/// `explain ADDRESS:PORT` traces a packet from a client that the server proposes.
+#[test]
+fn one_port_of_an_address_is_explained() {
+    let stub = Stub::new(|_, request, stream| {
+        let path = request.split(' ').nth(1).unwrap_or_default();
+        let packet = |port| {
+            serde_json::json!({ "node": "n1", "chosen": "", "steps": [], "candidates": [], "packet": {
+                "source": format!("10.1.1.{port}"), "destination": "10.96.64.70", "protocol": "UDP", "port": port } })
+        };
+        let answer = if path.contains("source=") {
+            serde_json::json!({ "subject": "a packet", "summary": "it arrives", "steps": [], "paths": [] })
+        } else {
+            serde_json::json!({ "subject": "10.96.64.70", "summary": "s", "steps": [], "paths": [packet(80), packet(53)] })
+        };
+        write_answer(stream, "200 OK", JSON, &answer.to_string());
+    });
+    let (code, out, err) = run(&stub.url, &["explain", "10.96.64.70:53/udp", "--at", "n1"]);
+    assert!(code == 0 && out.contains("it arrives") && err.contains("traced from 10.1.1.53"), "{out}{err}");
+    let requests = stub.first_lines();
+    assert_eq!(requests[0], "GET /v1/explain?destination=10.96.64.70&desiredOnly=true HTTP/1.1");
+    let traced =
+        "GET /v1/explain?source=10.1.1.53&destination=10.96.64.70&protocol=UDP&port=53&node=n1 HTTP/1.1";
+    assert_eq!(requests[1], traced);
 }

@@ -159,6 +159,60 @@ fn rollback_says_who_and_why_and_prints_what_became_of_each_object() {
     }
 }
 
+/// Without a revision, the newest change of the caller is undone and no later one of somebody else.
+#[test]
+fn rollback_without_a_revision_undoes_the_last_change_of_the_caller() {
+    fn server(author: &'static str) -> Stub {
+        Stub::new(move |_, request, stream| {
+            let entry = |revision: u64, maker: &str, author: &str| {
+                json!({ "revision": revision, "at": "2026-11-21T08:55:00Z", "maker": maker, "author": author,
+                        "message": "new ports", "changesTotal": 0, "changes": [] })
+            };
+            let object = json!({ "kind": "Service", "metadata": { "name": "web", "namespace": "default" } });
+            let answer = match request.split(' ').nth(1).unwrap() {
+                "/v1/whoami" => {
+                    json!({ "identity": { "type": "token", "id": "i", "name": "ci" }, "authRequired": true })
+                }
+                path if path.starts_with("/v1/history") => json!({ "metadata": {}, "items": [
+                    entry(44, "server", "tidegate"), entry(43, "client", "jo@desk"), entry(42, "client", author),
+                    entry(41, "client", author),
+                ] }),
+                path => {
+                    json!({ "dryRun": path.contains("dryRun=true"), "results": [{ "action": "updated", "object": object }] })
+                }
+            };
+            write_answer(stream, "200 OK", JSON, &answer.to_string());
+        })
+    }
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let author: &'static str = format!("pat@{} via token ci", host.trim()).leak();
+    let run = |stub: &Stub, words: &[&str]| {
+        let mut command = crate::stub::command(&stub.url, words);
+        crate::stub::ended(command.env("USER", "pat").output().unwrap())
+    };
+    let stub = server(author);
+    let (code, out, err) = run(&stub, &["rollback", "--yes", "-m", "oops"]);
+    assert_eq!((code, out.as_str()), (0, "service/web updated (dry run)\nservice/web updated\n"), "{err}");
+    assert!(err.contains("undoes revision 42") && err.contains("new ports"), "{err}");
+    let written: Vec<String> =
+        stub.requests().into_iter().filter(|request| request.starts_with("POST")).collect();
+    assert_eq!(written.len(), 2, "a preview and the change");
+    assert!(written[1].starts_with("POST /v1/rollback ") && written[1].contains("x-change-message: oops"));
+    assert!(written[1].ends_with(r#"{"only":true,"revision":42}"#), "{}", written[1]);
+
+    let stub = server(author);
+    let (code, out, err) = run(&stub, &["rollback"]);
+    assert_eq!((code, out.as_str()), (2, "service/web updated (dry run)\n"), "nobody can confirm it");
+    assert!(err.contains("--yes") && err.contains("tidegate rollback 42 --only"), "{err}");
+    assert!(
+        stub.first_lines().iter().all(|line| !line.starts_with("POST /v1/rollback ")),
+        "nothing is changed"
+    );
+    let stub = server("somebody else");
+    let (code, _, err) = run(&stub, &["rollback", "--yes"]);
+    assert!(code == 2 && err.contains("no change by pat@"), "{err}");
+}
+
 #[test]
 fn what_a_guard_holds_is_named_with_the_flag_that_confirms_it() {
     let problem = json!({
