@@ -8,6 +8,7 @@ pub mod drain;
 pub mod environment;
 pub mod explain;
 pub mod export;
+pub mod get;
 pub(crate) mod habits;
 pub mod health;
 mod help;
@@ -109,7 +110,7 @@ pub struct Global {
 pub enum Command {
     /// List objects, or get some of them by name
     #[command(after_help = help::GET_HELP)]
-    Get(Get),
+    Get(get::Get),
     /// Show details of one object, with its conditions and hints
     #[command(after_help = help::DESCRIBE_HELP)]
     Describe(Describe),
@@ -226,52 +227,6 @@ pub enum Command {
     },
     /// Print the versions of the client and the server
     Version,
-}
-
-/// Arguments of `get`.
-#[derive(Debug, Args)]
-pub struct Get {
-    /// Kind (see below), several kinds separated by commas, `all`, or KIND/NAME for one object
-    #[arg(value_name = "KIND")]
-    pub target: Target,
-    /// Names of the objects; all objects of the kind if omitted
-    #[arg(value_name = "NAME")]
-    pub names: Vec<String>,
-    /// Namespace of the objects
-    #[arg(
-        short, long, default_value = "default",
-        value_parser = Namespace::parse
-    )]
-    pub namespace: Namespace,
-    /// List objects of all namespaces
-    #[arg(short = 'A', long, conflicts_with = "namespace")]
-    pub all_namespaces: bool,
-    /// Label selector; requirements are key=value, key!=value, key in (a,b), key notin (a,b), key and !key,
-    /// separated by commas
-    #[arg(short = 'l', long)]
-    pub selector: Option<LabelSelector>,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
-    pub output: GetOutput,
-    /// After listing, keep printing changes as they happen; with -o json one event per line
-    #[arg(short, long)]
-    pub watch: bool,
-}
-
-/// Output formats of `get`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum GetOutput {
-    /// Table with one row per object
-    #[default]
-    Table,
-    /// Table with additional columns
-    Wide,
-    /// Server response as JSON
-    Json,
-    /// Server response as YAML
-    Yaml,
-    /// One kind/name per line
-    Name,
 }
 
 /// Arguments of `describe`.

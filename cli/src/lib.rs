@@ -11,6 +11,7 @@ mod client;
 mod commands;
 mod connection;
 mod error;
+pub mod jsonpath;
 mod manifest;
 mod output;
 mod resource;

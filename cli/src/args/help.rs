@@ -48,7 +48,11 @@ Examples:
   tidegate get ep web -o wide           endpoints with ready, serving and terminating
   tidegate get addr                     announcing node of each address, and since when
   tidegate get addr 2001:db8::1 -o wide one address with candidates, counters and conflicts
-  tidegate get nodes -w                 print the table, then a row for each change";
+  tidegate get nodes -w                 print the table, then a row for each change
+  tidegate get svc --sort-by .spec.clusterIP --show-labels
+  tidegate get svc --no-headers -o custom-columns=NAME:.metadata.name,IP:.spec.clusterIPs[*]
+  tidegate get svc web -o jsonpath='{.spec.ports[0].port}'
+  tidegate get svc -o jsonpath='{range .items[*]}{.metadata.name}{\"\\n\"}{end}'";
 
 pub(super) const DESCRIBE_HELP: &str = "\
 Examples:

@@ -1,6 +1,8 @@
 //! Text tables: left-aligned, three blanks between columns, no borders, so that both people and `awk` can
 //! read them.
 
+use std::borrow::Cow;
+
 use unicode_width::UnicodeWidthStr;
 
 use crate::{
@@ -45,7 +47,7 @@ impl<T: AsRef<str>> From<T> for Cell {
 /// Text table: a heading and rows of cells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    header: Vec<&'static str>,
+    header: Vec<Cow<'static, str>>,
     rows: Vec<Vec<Cell>>,
     widths: Vec<usize>,
 }
@@ -54,6 +56,16 @@ impl Table {
     /// Creates a table without rows from its column headings.
     #[must_use]
     pub fn new(header: Vec<&'static str>) -> Self {
+        Self::of(header.into_iter().map(Cow::Borrowed).collect())
+    }
+
+    /// Creates a table without rows from column headings that the user chose.
+    #[must_use]
+    pub fn titled(header: Vec<String>) -> Self {
+        Self::of(header.into_iter().map(Cow::Owned).collect())
+    }
+
+    fn of(header: Vec<Cow<'static, str>>) -> Self {
         let widths = header.iter().map(|title| title.width()).collect();
         Self { header, rows: Vec::new(), widths }
     }

@@ -23,6 +23,7 @@ use model::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+use translate::json::{entries, scalar};
 
 use crate::{
     age::age,
@@ -55,6 +56,8 @@ pub struct Columns {
     pub qualified: bool,
     /// True to add a leading event column, for watches.
     pub event: bool,
+    /// True to add a last column with the labels.
+    pub labels: bool,
 }
 
 /// Column headings of a resource: those of the narrow table, and the additional ones of `-o wide`.
@@ -69,6 +72,7 @@ pub fn empty(resource: Resource, columns: Columns) -> Table {
     header.extend((columns.namespace && resource.is_namespaced()).then_some("NAMESPACE"));
     header.extend(narrow);
     header.extend(if columns.wide { wide } else { &[] });
+    header.extend(columns.labels.then_some("LABELS"));
     Table::new(header)
 }
 
@@ -122,6 +126,7 @@ pub fn push(
             (&name).into()
         });
         row.extend(rest);
+        row.extend(columns.labels.then(|| Cell::from(labels_of(object))));
         table.push(row);
     }
 }
@@ -224,6 +229,12 @@ pub(crate) fn cluster_addresses(service: &Service) -> String {
 /// Formats labels as `key=value,key=value`.
 pub(crate) fn labels(labels: &Labels) -> String {
     labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+}
+
+/// Formats the labels of an object of any kind.
+fn labels_of(object: &Value) -> String {
+    let labels = entries(object, "/metadata/labels");
+    labels.map(|(key, value)| format!("{key}={}", scalar(value))).collect::<Vec<_>>().join(",")
 }
 
 fn service(object: &Service, wide: bool, now: Timestamp) -> Vec<Cell> {

@@ -439,7 +439,7 @@ fn no_shape_of_an_answer_stops_the_rendering() {
     for object in odd.iter().chain([&deep]) {
         for resource in RESOURCES {
             for wide in [false, true] {
-                let columns = Columns { wide, namespace: true, qualified: true, event: true };
+                let columns = Columns { wide, namespace: true, qualified: true, event: true, labels: true };
                 let mut table = columns::empty(resource, columns);
                 columns::push(&mut table, resource, columns, object, now(), "");
                 assert!(table.render(Style::PLAIN).lines().count() >= 2);

@@ -17,6 +17,7 @@ mod golden;
 mod habits;
 mod history;
 mod import;
+mod outputs;
 mod security;
 mod stub;
 mod transport;
