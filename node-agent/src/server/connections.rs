@@ -90,7 +90,10 @@ impl StatusConnections {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, SocketAddr};
+    use std::{
+        net::{Ipv4Addr, SocketAddr},
+        time::Instant,
+    };
 
     use axum::routing::get;
     use base::Hosts;
@@ -135,7 +138,11 @@ mod tests {
         const IDLE: usize = 1500;
         let (server, serving) = start().await;
         let mut idle = Vec::new();
+        let mut last_to_close = Instant::now();
         for at in 0..IDLE {
+            if at + CONNECTIONS_MAX < IDLE {
+                last_to_close = Instant::now();
+            }
             idle.push(connect(server, 2).await);
             if at % 100 == 0 {
                 for client in [2, 3] {
@@ -155,6 +162,8 @@ mod tests {
                     Ok(_) | Err(_) => closed += 1,
                 }
             }
+            let waited = last_to_close.elapsed();
+            assert!(waited < HEAD_TIMEOUT, "{open} connections remained until the end of their time");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         assert!(open <= CONNECTIONS_MAX, "{open} connections are open");
