@@ -1,13 +1,50 @@
 //! Simulated BFD sessions between the nodes of the ownership simulation, with detection times.
 
+use std::collections::BTreeMap;
+
 use node_agent::announce::machine::Liveness;
 
 use super::{DETECTION_MS, SESSION_MS, Session, World};
 
 /// Maximum difference between the times at which the two ends of a session come up, in milliseconds.
 const ASYMMETRY_MS: u64 = 300;
+/// Number of consecutive lost packets after which a session fails.
+const MULTIPLIER: u64 = 3;
 
 impl World {
+    /// Advances the time by `ms` milliseconds while `percent` of the BFD packets are lost, independently for each pair of
+    /// nodes and each direction. Other packets are not lost.
+    pub(crate) fn run_with_bfd_loss(&mut self, ms: u64, percent: u64) {
+        let interval_ms = DETECTION_MS / MULTIPLIER;
+        let mut lost = BTreeMap::<(usize, usize), u64>::new();
+        for _ in 0..ms / interval_ms {
+            self.run(interval_ms);
+            for one in 0..self.nodes.len() {
+                for other in one + 1..self.nodes.len() {
+                    let ends = [(one, other), (other, one)];
+                    for end in ends {
+                        let is_lost = self.next_random() % 100 < percent;
+                        let count = lost.entry(end).or_default();
+                        *count = if is_lost { *count + 1 } else { 0 };
+                    }
+                    if ends.iter().any(|end| lost[end] >= MULTIPLIER) {
+                        // The end that detects the failure reports it to the other with its next packets.
+                        ends.iter().for_each(|end| self.fail_session(*end));
+                        self.report_all();
+                    }
+                }
+            }
+        }
+    }
+
+    fn fail_session(&mut self, (one, other): (usize, usize)) {
+        let before = self.session(one, other);
+        self.nodes[one].sessions.insert(other, Session::Down { reached_at: None });
+        if let Session::Up { .. } = before {
+            self.set_liveness(one, other, Liveness::Down);
+        }
+    }
+
     pub(super) fn reaches(&self, one: usize, other: usize) -> bool {
         let lives = |node: usize| self.nodes[node].owners.is_some() && self.nodes[node].paused.is_none();
         self.sides[one] == self.sides[other] && lives(one) && lives(other)
