@@ -3,6 +3,7 @@
 pub mod backup;
 pub mod bgp;
 pub mod confirm;
+pub mod create;
 pub mod doctor;
 pub mod drain;
 pub mod environment;
@@ -13,7 +14,9 @@ pub(crate) mod habits;
 pub mod health;
 mod help;
 pub mod history;
+pub mod label;
 pub(crate) mod namespace;
+pub mod patch;
 pub mod plan;
 pub mod rebalance;
 pub mod security;
@@ -126,6 +129,21 @@ pub enum Command {
     /// Delete objects
     #[command(after_help = help::DELETE_HELP)]
     Delete(Delete),
+    /// Create a Service from options
+    #[command(subcommand, after_help = help::CREATE_HELP, disable_help_subcommand = true)]
+    Create(create::Create),
+    /// Edit an object in your editor
+    #[command(after_help = help::EDIT_HELP)]
+    Edit(patch::Edit),
+    /// Change single fields of an object
+    #[command(after_help = help::PATCH_HELP)]
+    Patch(patch::Patch),
+    /// Set or remove labels of objects
+    #[command(after_help = help::LABEL_HELP)]
+    Label(label::Label),
+    /// Set or remove annotations of objects
+    #[command(after_help = help::ANNOTATE_HELP)]
+    Annotate(label::Label),
     /// Show the health of the cluster and its current problems
     #[command(after_help = help::STATUS_HELP)]
     Status(Status),
@@ -249,15 +267,25 @@ pub struct Describe {
 /// Arguments of `apply`.
 #[derive(Debug, Args)]
 pub struct Apply {
-    /// File or directory to apply, or - for stdin
+    /// File or directory to apply, http:// or https:// URL of a file, or - for stdin
     #[arg(short, long, value_name = "FILE", required_unless_present = "plan")]
     pub filename: Option<PathBuf>,
     /// Apply a saved plan exactly; fails if one of its objects has changed since
     #[arg(
         long, value_name = "ID", value_parser = plan::parse_id,
-        conflicts_with_all = ["filename", "dry_run", "evict", "apply_set", "prune", "prune_limit"]
+        conflicts_with_all = ["filename", "dry_run", "evict", "apply_set", "prune", "prune_limit", "from"]
     )]
     pub plan: Option<String>,
+    /// Convert the files from this format first, as `tidegate import --apply` does
+    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["evict", "apply_set", "prune", "prune_limit", "output"],
+        value_parser = PossibleValuesParser::new(Format::ALL.map(Format::as_str)).try_map(|word| word.parse::<Format>()))]
+    pub from: Option<Format>,
+    /// Wait until every connected node has the change in its kernel, confirmed by read-back
+    #[arg(long, conflicts_with = "dry_run")]
+    pub wait: bool,
+    /// With --wait, maximum time to wait. If omitted, a --timeout on the command line is this time
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_timeout, requires = "wait")]
+    pub at_most: Duration,
     /// Preview the result without changing anything
     #[arg(long)]
     pub dry_run: bool,
@@ -288,6 +316,8 @@ pub enum ApplyOutput {
     /// One line per object
     #[default]
     Lines,
+    /// One kind/name per line
+    Name,
     /// Server response as JSON
     Json,
     /// Server response as YAML
@@ -297,9 +327,15 @@ pub enum ApplyOutput {
 /// Arguments of `delete`.
 #[derive(Debug, Args)]
 pub struct Delete {
-    /// Objects to delete: KIND NAME…, or KIND/NAME…
+    /// Objects to delete: KIND NAME…, or KIND/NAME…; with -l or --all only KIND, or several kinds separated by commas
     #[arg(value_name = "KIND NAME", conflicts_with = "filename", value_parser = NonEmptyStringValueParser::new())]
     pub words: Vec<String>,
+    /// Delete the objects that match this label selector
+    #[arg(short = 'l', long, conflicts_with = "filename")]
+    pub selector: Option<LabelSelector>,
+    /// Delete all objects of the kind in the namespace
+    #[arg(long, conflicts_with_all = ["filename", "selector"])]
+    pub all: bool,
     /// Delete the objects of a file or directory, or of stdin with -
     #[arg(short, long, value_name = "FILE", required_unless_present = "words")]
     pub filename: Option<PathBuf>,

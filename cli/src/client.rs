@@ -32,7 +32,10 @@ pub(crate) fn parse_min_position(text: &str) -> Result<String, String> {
 
 /// Client of the control servers. Requests go to the current server; if it fails, the next server of the list
 /// becomes the current one.
-pub(crate) struct Client(::client::Client);
+pub(crate) struct Client {
+    servers: ::client::Client,
+    timeout: Duration,
+}
 
 impl Client {
     /// Creates a client for the servers of `connection`. A failed write is sent to the next server only if
@@ -57,43 +60,48 @@ impl Client {
             limits: Limits::default(),
             on_send: show_requests.then(|| show(curl)),
         };
-        Ok(Self(::client::Client::new(control, options)?))
+        Ok(Self { servers: ::client::Client::new(control, options)?, timeout })
+    }
+
+    /// Returns the maximum time to wait for a response.
+    pub(crate) const fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// Returns the URL of the current server, for messages.
     pub(crate) fn url(&self) -> String {
-        self.0.url()
+        self.servers.url()
     }
 
     /// Returns the number of configured control servers.
     pub(crate) const fn count(&self) -> usize {
-        self.0.count()
+        self.servers.count()
     }
 
     /// Returns the URL of server `number` of the list, for messages.
     pub(crate) fn url_of(&self, number: usize) -> String {
-        self.0.url_of(number)
+        self.servers.url_of(number)
     }
 
     /// Sends a request and parses its JSON response; tries the next server if one fails.
     pub(crate) async fn send(&self, request: Request) -> Result<Value, Failure> {
-        Ok(self.0.send(&request).await?)
+        Ok(self.servers.send(&request).await?)
     }
 
     /// Sends a request only to server `number` of the list, without failover.
     pub(crate) async fn send_to(&self, number: usize, request: &Request) -> Result<Value, Failure> {
-        Ok(self.0.send_to(number, request).await?)
+        Ok(self.servers.send_to(number, request).await?)
     }
 
     /// Reads every page of a listing. `request` creates the request for each page.
     pub(crate) async fn list(&self, request: impl Fn() -> Request) -> Result<Listing, Failure> {
-        Ok(self.0.list(request).await?)
+        Ok(self.servers.list(request).await?)
     }
 
     /// Opens a stream of JSON lines on the first server that accepts it. When the stream ends, the next
     /// server becomes current.
     pub(crate) async fn stream(&self, request: Request) -> Result<Lines<'_>, Failure> {
-        Ok(Lines { client: self, stream: self.0.stream(&request).await? })
+        Ok(Lines { client: self, stream: self.servers.stream(&request).await? })
     }
 
     /// Passes the bytes of a response of any size to `keep` as they arrive.
@@ -102,7 +110,7 @@ impl Client {
         request: &Request,
         keep: impl FnMut(&[u8]) -> std::io::Result<()>,
     ) -> Result<(), Failure> {
-        Ok(self.0.download(request, keep).await?)
+        Ok(self.servers.download(request, keep).await?)
     }
 }
 
@@ -118,7 +126,7 @@ impl Lines<'_> {
     pub(crate) async fn next(&mut self) -> Result<Option<Value>, Failure> {
         let next = self.stream.next().await;
         if matches!(next, Ok(None) | Err(Error::Unreachable { .. } | Error::TimedOut { .. })) {
-            self.client.0.use_next();
+            self.client.servers.use_next();
         }
         Ok(next?)
     }

@@ -3,8 +3,10 @@
 use std::{
     io::Read,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
+use client::Url;
 use model::{
     kinds::resource::ObjectKey,
     primitives::name::{Name, Namespace},
@@ -12,10 +14,12 @@ use model::{
 use serde_json::Value;
 
 use crate::{
+    client::shell_quoted,
     error::Failure,
     import::Source,
     parse::{self, Language},
     resource::parse_kind,
+    terminal::clean,
     views::{render::object_name, typed::ObjectHeader},
 };
 
@@ -27,6 +31,9 @@ const MANIFEST_BYTES_MAX: u64 = 64 * 1024 * 1024;
 pub(crate) struct Manifest {
     files: Vec<File>,
 }
+
+/// Maximum size of a manifest given by URL, in bytes: the server's request limit.
+const DOWNLOAD_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 struct File {
     /// Name of the input in messages: the path, or `stdin`.
@@ -50,6 +57,17 @@ impl Manifest {
             files.push(read_one(&path, &path.display().to_string(), open, &mut left)?);
         }
         Ok(Self { files })
+    }
+
+    /// Reads `path` as [`Self::read`] does, or downloads the file if it is an `http://` or `https://` URL.
+    pub(crate) async fn load(path: &Path, timeout: Duration) -> Result<Self, Failure> {
+        let url = path.to_str().filter(|text| text.starts_with("http://") || text.starts_with("https://"));
+        let Some(text) = url else { return Self::read(path) };
+        let failed = |cause: String| Failure::File { path: path.to_owned(), cause };
+        let url: Url = text.parse().map_err(|error| failed(format!("{error}")))?;
+        let bytes = client::fetch(&url, timeout, DOWNLOAD_BYTES_MAX).await.map_err(failed)?;
+        let language = Language::detect(url.path(), &bytes);
+        Ok(Self { files: vec![File { name: text.to_owned(), path: path.to_owned(), bytes, language }] })
     }
 
     /// Builds the body of one request. A single file is used unmodified. Several files become the documents
@@ -86,22 +104,34 @@ impl Manifest {
         Ok(all)
     }
 
-    /// Returns a name for each object, such as `service/web in FILE`, for messages. Empty if a file cannot be
-    /// parsed; the server then reports the error.
-    pub(crate) fn item_names(&self) -> Vec<String> {
+    /// Returns a name for each object, such as `service/web in FILE`, for messages.
+    ///
+    /// # Errors
+    /// Returns an error that names the file if a file cannot be parsed, or if it contains objects of Kubernetes or MetalLB.
+    pub(crate) fn item_names(&self) -> Result<Vec<String>, Failure> {
         let mut names = Vec::new();
         for file in &self.files {
-            let Ok(objects) = parse::objects(file.language, &file.bytes) else { return Vec::new() };
-            names.extend(objects.iter().map(|object| {
-                let is_named = !ObjectHeader::of(object).metadata.name.is_empty();
-                if is_named {
-                    format!("{} in {}", object_name(object), file.name)
+            let wrong = |cause| Failure::File { path: file.path.clone(), cause };
+            for object in parse::objects(file.language, &file.bytes).map_err(wrong)? {
+                let is_named = !ObjectHeader::of(&object).metadata.name.is_empty();
+                let name = if is_named {
+                    format!("{} in {}", object_name(&object), file.name)
                 } else {
                     format!("an object in {}", file.name)
+                };
+                if let Some(version) = foreign_version(&object) {
+                    let quoted = shell_quoted(&file.name);
+                    return Err(Failure::usage(
+                        format!("{name} has apiVersion {}, which is not one of Tidegate", clean(version)),
+                        format!(
+                            "convert it: `tidegate import {quoted} --apply`, or `tidegate apply -f {quoted} --from FORMAT`"
+                        ),
+                    ));
                 }
-            }));
+                names.push(name);
+            }
         }
-        names
+        Ok(names)
     }
 
     /// Returns the keys of all objects, the last one first. Manifests usually define an object before others
@@ -118,6 +148,17 @@ impl Manifest {
         keys.reverse();
         Ok(keys)
     }
+}
+
+/// Returns the `apiVersion` of an object that `tidegate import` converts; `None` for other objects.
+fn foreign_version(object: &Value) -> Option<&str> {
+    let version = object.get("apiVersion")?.as_str()?;
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    let is_foreign = version == "v1"
+        || group.ends_with(".k8s.io")
+        || group == "metallb.io"
+        || group == "metallb.universe.tf";
+    is_foreign.then_some(version)
 }
 
 fn key_of(object: &Value) -> Result<ObjectKey, String> {

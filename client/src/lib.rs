@@ -18,6 +18,7 @@
 mod client;
 mod connection;
 mod error;
+mod fetch;
 pub mod http;
 mod lines;
 mod problem;
@@ -34,6 +35,7 @@ pub use self::{
     client::{Client, Failover, Limits, Listing, OnSend, Options},
     connection::{Connection, Identity, SERVERS_MAX, SetupError},
     error::{Error, root_cause},
+    fetch::fetch,
     lines::{LineBuffer, LineTooLong, Lines, StreamError},
     problem::{Problem, Violation},
     request::{Body, LATEST, MIN_POSITION, Request},

@@ -8,34 +8,20 @@ const WITH_VALUE: [&str; 6] =
     ["--api", "--token-file", "--ca-file", "--ca-hash", "--timeout", "--min-position"];
 
 /// Subcommands that do not exist, with the remedy.
-const VERBS: [(&str, &str); 19] = [
-    (
-        "annotate",
-        "change the file of the object and apply it: `tidegate get KIND NAME -o yaml`, `tidegate apply -f FILE`",
-    ),
+const VERBS: [(&str, &str); 14] = [
     ("api-resources", "the kinds are listed by `tidegate get --help`, their fields by http://SERVER/docs"),
     ("auth", "`tidegate can-i VERB KIND` checks permissions, `tidegate whoami` shows the roles"),
     ("cluster-info", "`tidegate status` shows the servers, nodes and problems"),
     ("config", "settings are in ~/.config/tidegate/config.toml: api, token-file, ca-file, ca-hash"),
     ("cordon", "`tidegate drain node NAME` stops new connections"),
-    ("create", "write the object into a file and apply it: `tidegate apply -f FILE`"),
-    ("edit", "`tidegate get KIND NAME -o yaml > FILE`, edit it, then `tidegate apply -f FILE`"),
     ("events", "`tidegate watch` streams changes, `tidegate history` lists those of the past"),
-    ("expose", "write a Service with a selector into a file and apply it: `tidegate apply -f FILE`"),
-    (
-        "label",
-        "change the file of the object and apply it: `tidegate get KIND NAME -o yaml`, `tidegate apply -f FILE`",
-    ),
+    ("expose", "`tidegate create service NAME --port PORT --selector KEY=VALUE`"),
     ("list", "`tidegate get KIND`"),
     (
         "logs",
         "`tidegate bgp events` and `tidegate history` show events; logs are in the journal of each machine",
     ),
     ("ls", "`tidegate get KIND`"),
-    (
-        "patch",
-        "change the file of the object and apply it: `tidegate get KIND NAME -o yaml`, `tidegate apply -f FILE`",
-    ),
     ("replace", "`tidegate apply -f FILE` creates or updates objects"),
     ("rollout", "`tidegate history` lists changes, `tidegate rollback REVISION` undoes later ones"),
     ("scale", "the number of endpoints is that of the Workloads; `tidegate get workloads` lists them"),
@@ -83,7 +69,19 @@ pub(crate) fn in_usual_order(words: &[OsString]) -> Vec<OsString> {
     }
     kept.extend(moved);
     kept.extend(words);
-    kept
+    without_dry_run_values(kept)
+}
+
+/// Replaces `--dry-run=server` and `--dry-run=client` by `--dry-run`, because previews are always made by the server, and
+/// removes `--dry-run=none`. Words after `--` stay.
+fn without_dry_run_values(words: Vec<OsString>) -> Vec<OsString> {
+    let options = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    let replaced = |(at, word): (usize, OsString)| match word.to_str() {
+        Some("--dry-run=server" | "--dry-run=client") if at < options => Some("--dry-run".into()),
+        Some("--dry-run=none") if at < options => None,
+        Some(_) | None => Some(word),
+    };
+    words.into_iter().enumerate().filter_map(replaced).collect()
 }
 
 #[cfg(test)]
@@ -116,6 +114,9 @@ mod tests {
             ("tidegate help", "tidegate --help"),
             ("tidegate help bgp peers", "tidegate bgp peers --help"),
             ("tidegate get help", "tidegate get help"),
+            ("tidegate apply -f a --dry-run=server", "tidegate apply -f a --dry-run"),
+            ("tidegate apply --dry-run=none -f a", "tidegate apply -f a"),
+            ("tidegate env -- --dry-run=none", "tidegate env -- --dry-run=none"),
         ] {
             assert_eq!(moved(given), expected);
         }
@@ -128,7 +129,7 @@ mod tests {
         for (verb, _) in VERBS {
             assert!(command.find_subcommand(verb).is_none(), "{verb} exists");
         }
-        assert!(remedy("edit").unwrap().contains("apply") && remedy("x").is_none());
+        assert!(remedy("replace").unwrap().contains("apply") && remedy("x").is_none());
     }
 
     #[test]

@@ -64,13 +64,18 @@ Examples:
 
 pub(super) const APPLY_HELP: &str = "\
 All objects are applied as one revision, or none is. Applying the same file twice changes nothing.
-The server validates the files and reports all errors at once.
+The server validates the files and reports all errors at once. A file given by URL has at most 16 MiB.
 
 Examples:
   tidegate apply -f web.yaml            one file: YAML documents or JSON
   tidegate apply -f conf.d/             all .yaml, .yml and .json files of a directory, in name order
   render | tidegate apply -f -          from stdin
+  tidegate apply -f https://example.org/web.yaml
   tidegate apply -f web.yaml --dry-run  preview only
+  tidegate apply -f web.yaml --wait --timeout 2m
+                                        return when every node has the change in its kernel
+  tidegate apply -f service.yaml --from kubernetes
+                                        convert a manifest of Kubernetes
   tidegate apply -f conf.d/ --apply-set shop --prune
                                         also delete objects that earlier applies of the set contained
   tidegate apply -f pool.yaml --evict   shrink a pool although Services hold some of its addresses
@@ -97,11 +102,15 @@ Examples:
   tidegate diff -f conf.d/ && echo same";
 
 pub(super) const DELETE_HELP: &str = "\
-Deletes without asking for confirmation. Addresses and ports of the objects are released.
+Deletes without asking for confirmation. Addresses and ports of the objects are released. With -l and --all, the
+objects are listed and then deleted by one write, which the server rejects as a whole if it would remove too many
+addresses or endpoints (--confirm allows it).
 
 Examples:
   tidegate delete svc web api           two Services
   tidegate delete svc/web eps/web-a     objects of several kinds
+  tidegate delete svc,eps -l app=web    everything with a label
+  tidegate delete wl --all -n shop --dry-run
   tidegate delete -f web.yaml           the objects of a file, in reverse order
   tidegate delete pool lan --evict      a pool although Services hold its addresses";
 
@@ -465,3 +474,49 @@ spec.requested of the Node, and warnings of the node name them.
 Examples:
   tidegate describe node edge-1
   tidegate node accept edge-1";
+
+pub(super) const CREATE_HELP: &str = "\
+Examples:
+  tidegate create service web --port 80:8080 --endpoint 10.1.1.11 --endpoint 10.1.2.13 --address auto";
+
+pub(super) const CREATE_SERVICE_HELP: &str = "\
+Fails if the Service exists. The EndpointSet has the name of the Service.
+
+Examples:
+  tidegate create service web --port 80:8080 --endpoint 10.1.1.11 --endpoint 10.1.2.13 --address auto
+  tidegate create service dns --port 53/udp --port 53/tcp --selector app=dns
+  tidegate create service web --port 80 --endpoint 10.1.1.11 --dry-run -o yaml > web.yaml";
+
+pub(super) const EDIT_HELP: &str = "\
+Opens the object as YAML in the program of VISUAL or EDITOR (default: vi). The saved text replaces the object unless
+somebody changed it meanwhile. If the server rejects it, the editor opens again with the reason in comments. A file
+without a change cancels.
+
+Examples:
+  tidegate edit svc web
+  EDITOR='code --wait' tidegate edit pool/lan -m 'more addresses'";
+
+pub(super) const PATCH_HELP: &str = "\
+The patch is a JSON merge patch (RFC 7396): it contains the fields to change, null removes a field, and a list
+replaces the whole list.
+
+Examples:
+  tidegate patch svc web -p '{\"spec\":{\"sessionAffinity\":\"ClientIP\"}}'
+  tidegate patch svc web -p 'spec: {disabled: true}' --dry-run
+  tidegate patch node/node-1 --patch-file zone.yaml";
+
+pub(super) const LABEL_HELP: &str = "\
+An existing label is replaced only with --overwrite. If somebody changes the object at the same time, the command
+fails and can be repeated.
+
+Examples:
+  tidegate label svc web tier=front     set a label
+  tidegate label wl web-1 web-2 tier-   remove a label of two Workloads
+  tidegate label node/node-1 rack=b --overwrite";
+
+pub(super) const ANNOTATE_HELP: &str = "\
+An existing annotation is replaced only with --overwrite.
+
+Examples:
+  tidegate annotate svc web example.org/owner='team a'
+  tidegate annotate svc web example.org/owner-";

@@ -86,10 +86,15 @@ fn apply_timeout(cli: &mut Cli, matches: &ArgMatches) {
         Some(own.value_source(id) == Some(ValueSource::CommandLine))
     };
     let timeout = cli.global.timeout;
-    if let Command::Wait(wait) = &mut cli.command
-        && is_given("at_most") == Some(false)
-    {
-        wait.at_most = timeout;
+    let is_open = |command: &Command| {
+        matches!(command, Command::Wait(_) | Command::Apply(_)) && is_given("at_most") == Some(false)
+    };
+    if is_open(&cli.command) {
+        if let Command::Wait(wait) = &mut cli.command {
+            wait.at_most = timeout;
+        } else if let Command::Apply(apply) = &mut cli.command {
+            apply.at_most = timeout;
+        }
     }
     if let Command::Drain(Drain { manner, .. }) | Command::Maintenance(Maintenance { manner, .. }) =
         &mut cli.command

@@ -1,12 +1,12 @@
 //! `apply`: sends manifests unmodified and prints the outcome of each object.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use serde_json::Value;
 
-use super::document;
+use super::{document, import, wait};
 use crate::{
-    args::{Apply, ApplyOutput, Document},
+    args::{Apply, ApplyOutput, Document, Import},
     client::{Client, Request, shell_quoted},
     error::{ExitCode, Failure},
     manifest::Manifest,
@@ -30,10 +30,18 @@ pub(crate) async fn run(
         let id = arguments.plan.as_deref().unwrap_or_default();
         let request = Request::post(format!("/v1/plans/{id}/apply"));
         let answer = client.send(request.message(arguments.because.message)).await?;
-        return show(&answer, arguments.output, false, terminal);
+        let code = show(&answer, arguments.output, false, terminal)?;
+        return converged(client, arguments.wait, arguments.at_most, code, terminal).await;
     };
-    let manifest = Manifest::read(filename)?;
-    let items_of_request = manifest.item_names();
+    if let Some(from) = arguments.from {
+        let (dry_run, message) = (arguments.dry_run, arguments.because.message.clone());
+        let import =
+            Import { files: vec![filename.clone()], from: Some(from), apply: true, dry_run, message };
+        let code = import::run(client, import, terminal).await?;
+        return converged(client, arguments.wait, arguments.at_most, code, terminal).await;
+    }
+    let manifest = Manifest::load(filename, client.timeout()).await?;
+    let items_of_request = manifest.item_names()?;
     let (language, bytes) = manifest.into_body();
     let request = Request::post("/v1/apply")
         .body(language.media_type(), bytes)
@@ -46,7 +54,23 @@ pub(crate) async fn run(
         .query("confirm", arguments.because.confirm.then_some("true"))
         .message(arguments.because.message.clone());
     let answer = client.send(request).await.map_err(|failure| failure.with_items(items_of_request))?;
-    show(&answer, arguments.output, arguments.dry_run, terminal)
+    let code = show(&answer, arguments.output, arguments.dry_run, terminal)?;
+    converged(client, arguments.wait, arguments.at_most, code, terminal).await
+}
+
+/// Waits until every connected node has verified the changes, if `is_wanted`.
+async fn converged(
+    client: &Client,
+    is_wanted: bool,
+    at_most: Duration,
+    code: ExitCode,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    if is_wanted {
+        terminal.flush()?;
+        wait::for_all_nodes(client, at_most, terminal).await?;
+    }
+    Ok(code)
 }
 
 fn show(
@@ -58,6 +82,12 @@ fn show(
     let form = match output {
         ApplyOutput::Lines => {
             print_outcomes(answer, dry_run, terminal)?;
+            return Ok(ExitCode::Success);
+        }
+        ApplyOutput::Name => {
+            for ApplyResult { object, .. } in decode_items(answer, "/results") {
+                terminal.print(&format!("{}\n", render::object_name(&object)))?;
+            }
             return Ok(ExitCode::Success);
         }
         ApplyOutput::Json => Document::Json,
@@ -80,7 +110,9 @@ pub(super) fn print_outcomes(answer: &Value, dry_run: bool, terminal: &mut Termi
 /// argument is a shell expression that joins the files.
 pub(super) fn curl_data(path: &Path) -> String {
     let name = shell_quoted(&path.display().to_string());
-    if path.is_dir() {
+    if path.starts_with("http:") || path.starts_with("https:") {
+        format!("@<(curl -sSL {name})")
+    } else if path.is_dir() {
         format!("@<(for f in {name}/*; do echo ---; cat \"$f\"; echo; done)")
     } else {
         format!("@{name}")

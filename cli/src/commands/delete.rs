@@ -9,14 +9,17 @@ use model::{
 use serde_json::{Value, json};
 use translate::parse::Language;
 
-use super::{apply::print_outcomes, get::parse_located};
+use super::{
+    apply::print_outcomes,
+    get::{collection_path, parse_located, parse_name},
+};
 use crate::{
     args::Delete,
     client::{Client, Request},
     error::{ExitCode, Failure},
     manifest::Manifest,
     output::Terminal,
-    resource::{Resource, parse_kind},
+    resource::{Resource, Target, parse_kind},
     views::{
         render,
         typed::{ObjectHeader, decode_items, documents::ApplyResult},
@@ -32,7 +35,15 @@ pub(crate) async fn run(
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
     let keys = match &arguments.filename {
-        Some(path) => Manifest::read(path)?.keys_in_reverse()?,
+        Some(path) => Manifest::load(path, client.timeout()).await?.keys_in_reverse()?,
+        None if arguments.all || arguments.selector.is_some() => {
+            let keys = selected(client, &arguments).await?;
+            if keys.is_empty() {
+                terminal.note("no object matches: nothing is deleted");
+                return Ok(ExitCode::Success);
+            }
+            keys
+        }
         None => keys(&arguments)?,
     };
     if keys.iter().any(|key| key.kind == Kind::Address) {
@@ -107,6 +118,45 @@ async fn many(
         terminal.note(&format!("{key} does not exist"));
     }
     Err(Failure::Some { failed: missing.len(), total: distinct.len(), code: ExitCode::Failed })
+}
+
+/// Lists the keys of the objects that `-l` or `--all` selects. At most [`OPERATIONS_MAX`], so that one write deletes them
+/// and the guards of the server judge it as a whole.
+async fn selected(client: &Client, arguments: &Delete) -> Result<Vec<ObjectKey>, Failure> {
+    let [kinds] = &arguments.words[..] else {
+        return Err(Failure::usage(
+            "-l and --all select the objects, so names are not given",
+            "write `delete KIND -l SELECTOR` or `delete KIND --all`",
+        ));
+    };
+    let target: Target = kinds.parse().map_err(|message| Failure::Usage { message, hint: None })?;
+    if target.name.is_some() {
+        return Err(Failure::usage("-l and --all select the objects", "omit the name"));
+    }
+    let mut keys = Vec::new();
+    for resource in target.resources {
+        let Resource::Object(kind) = resource else {
+            return Err(Failure::usage(
+                "endpoints are computed",
+                "delete EndpointSets, Workloads or Services",
+            ));
+        };
+        let listing = client.list(|| {
+            Request::get(collection_path(resource, Some(&arguments.namespace)))
+                .query("labelSelector", arguments.selector.as_ref().map(ToString::to_string))
+        });
+        for header in decode_items::<ObjectHeader>(&listing.await?.envelope, "/items") {
+            let namespace = kind.is_namespaced().then(|| arguments.namespace.clone());
+            keys.push(ObjectKey { kind, namespace, name: parse_name(resource, &header.metadata.name)? });
+        }
+    }
+    if keys.len() > OPERATIONS_MAX {
+        return Err(Failure::usage(
+            format!("{} objects match, and one write deletes at most {OPERATIONS_MAX}", keys.len()),
+            "select fewer with -l",
+        ));
+    }
+    Ok(keys)
 }
 
 fn reference(key: &ObjectKey) -> Value {

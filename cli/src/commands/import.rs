@@ -21,7 +21,7 @@ pub(crate) async fn run(
     arguments: Import,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let imported = read(&arguments)?;
+    let imported = read(client, &arguments).await?;
     terminal.note(imported.report.text().trim_end());
     let settings = settings(&imported);
     if imported.objects.is_empty() {
@@ -48,10 +48,10 @@ pub(crate) async fn run(
     Ok(ExitCode::Success)
 }
 
-fn read(arguments: &Import) -> Result<ImportResult, Failure> {
+async fn read(client: &Client, arguments: &Import) -> Result<ImportResult, Failure> {
     let mut sources = Vec::new();
     for path in &arguments.files {
-        sources.extend(Manifest::read(path)?.into_sources());
+        sources.extend(Manifest::load(path, client.timeout()).await?.into_sources());
     }
     let (paths, sources): (Vec<_>, Vec<_>) = sources.into_iter().unzip();
     import(&sources, arguments.from).map_err(|(number, cause)| {

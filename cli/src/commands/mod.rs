@@ -5,10 +5,12 @@ mod apply;
 mod backup;
 mod bgp;
 mod confirm;
+mod create;
 mod delete;
 mod describe;
 mod doctor;
 mod drain;
+mod edit;
 mod environment;
 mod explain;
 mod export;
@@ -16,7 +18,9 @@ mod get;
 mod health;
 mod history;
 mod import;
+mod label;
 mod move_address;
+mod patch;
 mod plans;
 mod prompt;
 mod rebalance;
@@ -63,6 +67,11 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Plan(arguments) => plans::run(&client, arguments, terminal).await,
         Command::Diff(arguments) => plans::diff(&client, arguments, terminal).await,
         Command::Delete(arguments) => delete::run(&client, arguments, terminal).await,
+        Command::Create(command) => create::run(&client, command, terminal).await,
+        Command::Edit(arguments) => edit::run(&client, arguments, terminal).await,
+        Command::Patch(arguments) => patch::run(&client, arguments, terminal).await,
+        Command::Label(arguments) => label::run(&client, label::LABELS, arguments, terminal).await,
+        Command::Annotate(arguments) => label::run(&client, label::ANNOTATIONS, arguments, terminal).await,
         Command::Status(arguments) => status::run(&client, arguments, terminal).await,
         Command::Top(arguments) => top::run(&client, arguments, terminal).await,
         Command::Traffic(arguments) => traffic::run(&client, arguments, terminal).await,

@@ -57,8 +57,8 @@ pub(crate) async fn diff(
 }
 
 async fn ask(client: &Client, arguments: &Plan, asks_nodes: bool) -> Result<Value, Failure> {
-    let manifest = Manifest::read(&arguments.filename)?;
-    let items_of_request = manifest.item_names();
+    let manifest = Manifest::load(&arguments.filename, client.timeout()).await?;
+    let items_of_request = manifest.item_names()?;
     let (language, bytes) = manifest.into_body();
     let request = Request::post("/v1/plan")
         .body(language.media_type(), bytes)

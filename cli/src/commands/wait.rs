@@ -28,31 +28,60 @@ pub(crate) async fn run(
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
     let subject = PolledObjects::of(client, &arguments).await?;
-    let until = Instant::now() + arguments.at_most;
+    let Wait { goal, at_most, quiet, .. } = &arguments;
+    poll(client, &subject, &PollOptions { goal, at_most: *at_most, is_quiet: *quiet }, terminal).await?;
+    terminal.print(&format!("{} {}\n", subject.name(), words(&arguments.goal)))?;
+    Ok(ExitCode::Success)
+}
+
+/// Waits until every connected node has verified all changes committed so far. Prints on stderr only.
+pub(super) async fn for_all_nodes(
+    client: &Client,
+    at_most: Duration,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let subject = PolledObjects::all_nodes(client).await?;
+    let goal = &Goal::Verified;
+    poll(client, &subject, &PollOptions { goal, at_most, is_quiet: false }, terminal).await?;
+    terminal.note(&format!("{} {}", subject.name(), words(goal)));
+    Ok(())
+}
+
+/// Goal of the polls, and their limits.
+struct PollOptions<'a> {
+    goal: &'a Goal,
+    /// Maximum time to wait.
+    at_most: Duration,
+    /// True if no progress is printed.
+    is_quiet: bool,
+}
+
+async fn poll(
+    client: &Client,
+    subject: &PolledObjects,
+    options: &PollOptions<'_>,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let PollOptions { goal, at_most, is_quiet } = *options;
+    let until = Instant::now() + at_most;
     let (mut pause, mut said) = (LOOK_FLOOR, String::new());
     loop {
-        let why_not = match subject.look(client, &arguments.goal, terminal, arguments.quiet).await? {
-            Progress::Reached => {
-                terminal.print(&format!("{} {}\n", subject.name(), words(&arguments.goal)))?;
-                return Ok(ExitCode::Success);
-            }
+        let why_not = match subject.look(client, goal, terminal, is_quiet).await? {
+            Progress::Reached => return Ok(()),
             Progress::Never(known) => {
                 let hint = if known.is_empty() {
                     "it has no conditions".to_owned()
                 } else {
-                    format!(
-                        "its conditions are \
-                                                                                     {known}"
-                    )
+                    format!("its conditions are {known}")
                 };
                 return Err(Failure::usage(format!("{} has no such condition", subject.name()), hint));
             }
             Progress::NotYet(why_not) => why_not,
         };
         if Instant::now() + pause > until {
-            return Err(Failure::NotReached { name: subject.name(), after: arguments.at_most, why_not });
+            return Err(Failure::NotReached { name: subject.name(), after: at_most, why_not });
         }
-        if !arguments.quiet && said != why_not {
+        if !is_quiet && said != why_not {
             terminal.note(&format!("waiting: {why_not}"));
             said = why_not;
         }
@@ -73,9 +102,7 @@ impl PolledObjects {
             if arguments.goal != Goal::Verified {
                 return Err(Failure::usage("which object?", "an object is required for this goal"));
             }
-            let status = client.send(Request::get("/v1/status")).await?;
-            let ClusterStatus { position, .. } = decode(&status).unwrap_or_default();
-            return Ok(Self::Nodes { revision: position.unwrap_or_default().revision });
+            return Self::all_nodes(client).await;
         };
         let [resource @ Resource::Object(_)] = target.resources[..] else {
             return Err(Failure::usage(
@@ -94,6 +121,13 @@ impl PolledObjects {
         let (namespace, name) = parse_located(resource, name, &arguments.namespace)?;
         let path = object_path(resource, &namespace, &name);
         Ok(Self::Object { name: format!("{}/{name}", resource.singular()), path })
+    }
+
+    /// Returns all nodes, with the revision of the newest change.
+    async fn all_nodes(client: &Client) -> Result<Self, Failure> {
+        let status = client.send(Request::get("/v1/status")).await?;
+        let ClusterStatus { position, .. } = decode(&status).unwrap_or_default();
+        Ok(Self::Nodes { revision: position.unwrap_or_default().revision })
     }
 
     fn name(&self) -> String {

@@ -73,7 +73,8 @@ fn problem_lines(problem: &Problem, lines: &mut Vec<String>) {
         let place: String =
             [item, field].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
         lines.push(format!("{}: {}", clean(&place), clean(&violation.message)));
-        lines.extend(violation.hint.as_ref().map(|hint| format!("  hint: {}", clean(hint))));
+        let hint = field_hint(&violation.pointer).or(violation.hint.as_deref());
+        lines.extend(hint.map(|hint| format!("  hint: {}", clean(hint))));
     }
     if violations.len() > VIOLATIONS_SHOWN {
         lines.push(format!("and {} more", violations.len() - VIOLATIONS_SHOWN));
@@ -102,6 +103,15 @@ fn command_hint(code: &str) -> Option<&'static str> {
         "HistoryDropped" => Some("`tidegate history` lists the available revisions"),
         "ResumeExpired" => Some("omit --resume to start with a full listing"),
         "TooManyRequests" => Some("try again later"),
+        _ => None,
+    }
+}
+
+/// Returns the hint for a field of Kubernetes that has another form here.
+fn field_hint(pointer: &str) -> Option<&'static str> {
+    match pointer.rsplit_once("/spec/")?.1 {
+        "loadBalancerIP" => Some("write `loadBalancer: {addresses: [ADDRESS]}`"),
+        "loadBalancerClass" => Some("set the pool instead: `loadBalancer: {pool: NAME}`"),
         _ => None,
     }
 }

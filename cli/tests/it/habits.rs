@@ -55,9 +55,9 @@ fn help_version_and_unknown_subcommands_are_answered_without_a_server() {
         let (code, out, err) = run(nowhere, words);
         assert!(code == 0 && out.contains("tidegate"), "{words:?}: {out}{err}");
     }
-    let (code, out, err) = run(nowhere, &["edit", "svc", "web"]);
+    let (code, out, err) = run(nowhere, &["replace", "-f", "web.yaml"]);
     assert_eq!((code, out.as_str()), (2, ""));
-    assert!(err.contains("no command `edit`") && err.contains("tidegate apply -f"), "{err}");
+    assert!(err.contains("no command `replace`") && err.contains("tidegate apply -f"), "{err}");
     for words in [&["drain", "node1"][..], &["drain", "svc", "a/b/c"], &["drain", "svc/a/b/c"]] {
         assert_eq!(run(nowhere, words).0, 2, "{words:?}");
     }

@@ -7,6 +7,7 @@
 )]
 
 mod addresses;
+mod apply;
 mod bgp;
 mod docs;
 mod doctor;
@@ -21,3 +22,4 @@ mod outputs;
 mod security;
 mod stub;
 mod transport;
+mod writes;

@@ -1,0 +1,130 @@
+//! `create service`: creates a Service, and the EndpointSet of its endpoints, from options.
+
+use model::{
+    kinds::resource::API_VERSION,
+    primitives::name::{Name, Namespace},
+};
+use serde_json::{Value, json};
+use translate::parse::Language;
+
+use super::{apply::print_outcomes, document};
+use crate::{
+    args::{
+        Document,
+        create::{AddressChoice, Create, CreateOutput, CreateService, PortMapping},
+    },
+    client::{Client, Request},
+    error::{ExitCode, Failure},
+    output::Terminal,
+    views::{
+        render::object_name,
+        typed::{decode_items, documents::ApplyResult, word},
+    },
+};
+
+pub(crate) async fn run(
+    client: &Client,
+    command: Create,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let Create::Service(arguments) = command;
+    let objects = objects(&arguments);
+    match (arguments.dry_run, arguments.output) {
+        (true, Some(CreateOutput::Yaml)) => {
+            let documents: Vec<String> =
+                objects.iter().map(|object| document(object, Document::Yaml)).collect();
+            terminal.print(&documents.join("---\n"))?;
+            return Ok(ExitCode::Success);
+        }
+        (true, Some(CreateOutput::Json)) => {
+            terminal.print(&document(&list(&objects), Document::Json))?;
+            return Ok(ExitCode::Success);
+        }
+        (true, None) | (false, _) => {}
+    }
+    let names: Vec<String> = objects.iter().map(object_name).collect();
+    let request = |dry_run: bool| {
+        Request::post("/v1/apply")
+            .body(Language::Json.media_type(), list(&objects).to_string())
+            .query("dryRun", dry_run.then_some("true"))
+            .query("confirm", arguments.because.confirm.then_some("true"))
+            .message(arguments.because.message.clone())
+    };
+    let send = async |dry_run| {
+        client.send(request(dry_run)).await.map_err(|failure| failure.with_items(names.clone()))
+    };
+    let preview = send(true).await?;
+    let results: Vec<ApplyResult> = decode_items(&preview, "/results");
+    if let Some(existing) = results.iter().find(|result| word(&result.action) != "created") {
+        let name = object_name(&existing.object);
+        return Err(Failure::usage(
+            format!("{name} exists"),
+            format!("use another name, or change the object: `tidegate edit {name}`"),
+        ));
+    }
+    let answer = if arguments.dry_run { preview } else { send(false).await? };
+    print_outcomes(&answer, arguments.dry_run, terminal)?;
+    Ok(ExitCode::Success)
+}
+
+fn list(objects: &[Value]) -> Value {
+    json!({ "apiVersion": API_VERSION, "kind": "List", "items": objects })
+}
+
+/// Returns the Service of the arguments, and an EndpointSet of the same name if there are endpoints.
+fn objects(arguments: &CreateService) -> Vec<Value> {
+    let CreateService { service, ports, endpoints, selector, addresses, pool, namespace, .. } = arguments;
+    let (namespace, name) = service.clone().or_in(namespace.clone());
+    let mut spec = json!({ "ports": ports_of(ports) });
+    if !selector.is_empty() {
+        let labels = selector.iter().map(|(key, value)| (key.clone(), json!(value)));
+        spec["selector"] = Value::Object(labels.collect());
+    }
+    if !addresses.is_empty() {
+        spec["type"] = json!("LoadBalancer");
+        let exact: Vec<String> = addresses
+            .iter()
+            .filter_map(|choice| match choice {
+                AddressChoice::Auto => None,
+                AddressChoice::Exact(address) => Some(address.to_string()),
+            })
+            .collect();
+        let mut balancer = serde_json::Map::new();
+        balancer.extend((!exact.is_empty()).then(|| ("addresses".to_owned(), json!(exact))));
+        balancer.extend(pool.as_ref().map(|pool| ("pool".to_owned(), json!(pool.as_str()))));
+        if !balancer.is_empty() {
+            spec["loadBalancer"] = Value::Object(balancer);
+        }
+    }
+    let mut objects = vec![object("Service", &namespace, &name, spec)];
+    if !endpoints.is_empty() {
+        let endpoints: Vec<Value> =
+            endpoints.iter().map(|address| json!({ "address": address.to_string() })).collect();
+        let spec = json!({ "service": name.as_str(), "endpoints": endpoints });
+        objects.push(object("EndpointSet", &namespace, &name, spec));
+    }
+    objects
+}
+
+fn object(kind: &str, namespace: &Namespace, name: &Name, spec: Value) -> Value {
+    json!({
+        "apiVersion": API_VERSION, "kind": kind,
+        "metadata": { "name": name.as_str(), "namespace": namespace.as_str() }, "spec": spec,
+    })
+}
+
+/// Returns the ports of the Service. Several ports are named by protocol and number.
+fn ports_of(ports: &[PortMapping]) -> Vec<Value> {
+    let entry = |mapping: &PortMapping| {
+        let PortMapping { port, target, protocol } = mapping;
+        let mut entry = json!({ "port": port, "protocol": protocol });
+        if ports.len() > 1 {
+            entry["name"] = json!(format!("{}-{port}", protocol.to_ascii_lowercase()));
+        }
+        if let Some(target) = target {
+            entry["targetPort"] = json!(target);
+        }
+        entry
+    };
+    ports.iter().map(entry).collect()
+}
