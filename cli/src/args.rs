@@ -1,15 +1,20 @@
 //! Command-line arguments of `tidegate`, with help texts and examples.
 
+pub mod api;
+pub mod apply;
 pub mod backup;
 pub mod bgp;
 pub mod confirm;
+pub mod context;
 pub mod create;
+pub mod delete;
 pub mod doctor;
 pub mod drain;
 pub mod environment;
 pub mod explain;
 pub mod export;
 pub mod get;
+pub mod groups;
 pub(crate) mod habits;
 pub mod health;
 mod help;
@@ -29,7 +34,7 @@ use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{
     Args, Parser, Subcommand, ValueEnum,
-    builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser as _},
+    builder::{PossibleValuesParser, TypedValueParser as _},
 };
 use clap_complete::Shell;
 use client::{Pin, Url};
@@ -81,6 +86,9 @@ pub struct Global {
     /// Pin the server or CA certificate by hash instead of using --ca-file, as sha256:HEX
     #[arg(long, global = true, env = "TIDEGATE_CA_HASH", hide_env_values = true, value_name = "HASH")]
     pub ca_hash: Option<Pin>,
+    /// Context to use instead of the current one. It takes precedence over TIDEGATE_API, TIDEGATE_TOKEN and the others
+    #[arg(long, global = true, env = "TIDEGATE_CONTEXT", hide_env_values = true, value_name = "NAME", value_parser = Name::parse)]
+    pub context: Option<Name>,
     /// Maximum time to wait for a response, such as 500ms, 10s or 2m. For a watch: the longest silence;
     /// servers send a heartbeat at least every 10 s
     #[arg(
@@ -119,7 +127,7 @@ pub enum Command {
     Describe(Describe),
     /// Create or update objects from a file
     #[command(after_help = help::APPLY_HELP)]
-    Apply(Apply),
+    Apply(apply::Apply),
     /// Preview the effect of an apply on objects, addresses and each node's kernel
     #[command(after_help = help::PLAN_HELP)]
     Plan(plan::Plan),
@@ -128,7 +136,7 @@ pub enum Command {
     Diff(plan::Diff),
     /// Delete objects
     #[command(after_help = help::DELETE_HELP)]
-    Delete(Delete),
+    Delete(delete::Delete),
     /// Create a Service from options
     #[command(subcommand, after_help = help::CREATE_HELP, disable_help_subcommand = true)]
     Create(create::Create),
@@ -166,7 +174,7 @@ pub enum Command {
     #[command(subcommand, after_help = help::BGP_HELP, disable_help_subcommand = true)]
     Bgp(bgp::Bgp),
     /// Show the change history with authors and reasons, or one change in full
-    #[command(after_help = help::HISTORY_HELP)]
+    #[command(visible_alias = "events", after_help = help::HISTORY_HELP)]
     History(history::History),
     /// Restore the state of an earlier revision
     #[command(after_help = help::ROLLBACK_HELP)]
@@ -230,6 +238,11 @@ pub enum Command {
     /// Manage how machines join the cluster
     #[command(subcommand, disable_help_subcommand = true)]
     Node(security::NodeCommand),
+    /// Store the connection to a control server as a context
+    Login(context::Login),
+    /// List, choose and delete stored connections
+    #[command(subcommand, after_help = help::CONTEXT_HELP, disable_help_subcommand = true)]
+    Context(context::Context),
     /// Generate a shell completion script
     #[command(after_help = help::COMPLETIONS_HELP)]
     Completions {
@@ -243,6 +256,12 @@ pub enum Command {
         #[arg(value_name = "DIR")]
         share: PathBuf,
     },
+    /// List the namespaces that contain objects
+    #[command(visible_alias = "ns")]
+    Namespaces(security::SecurityOutput),
+    /// List kinds and describe their fields, without a server
+    #[command(subcommand, disable_help_subcommand = true)]
+    Api(api::Api),
     /// Print the versions of the client and the server
     Version,
 }
@@ -264,105 +283,15 @@ pub struct Describe {
     pub namespace: Namespace,
 }
 
-/// Arguments of `apply`.
-#[derive(Debug, Args)]
-pub struct Apply {
-    /// File or directory to apply, http:// or https:// URL of a file, or - for stdin
-    #[arg(short, long, value_name = "FILE", required_unless_present = "plan")]
-    pub filename: Option<PathBuf>,
-    /// Apply a saved plan exactly; fails if one of its objects has changed since
-    #[arg(
-        long, value_name = "ID", value_parser = plan::parse_id,
-        conflicts_with_all = ["filename", "dry_run", "evict", "apply_set", "prune", "prune_limit", "from"]
-    )]
-    pub plan: Option<String>,
-    /// Convert the files from this format first, as `tidegate import --apply` does
-    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["evict", "apply_set", "prune", "prune_limit", "output"],
-        value_parser = PossibleValuesParser::new(Format::ALL.map(Format::as_str)).try_map(|word| word.parse::<Format>()))]
-    pub from: Option<Format>,
-    /// Wait until every connected node has the change in its kernel, confirmed by read-back
-    #[arg(long, conflicts_with = "dry_run")]
-    pub wait: bool,
-    /// With --wait, maximum time to wait. If omitted, a --timeout on the command line is this time
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_timeout, requires = "wait")]
-    pub at_most: Duration,
-    /// Preview the result without changing anything
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Allow shrinking or deleting a pool whose addresses are in use, taking them from the Services that hold
-    /// them. Without this flag the request is rejected and the error lists the holders
-    #[arg(long)]
-    pub evict: bool,
-    /// Name of the set that owns the applied objects; used by --prune
-    #[arg(long, value_name = "NAME", value_parser = Name::parse)]
-    pub apply_set: Option<Name>,
-    /// Delete objects of the set that are missing from the files
-    #[arg(long, requires = "apply_set")]
-    pub prune: bool,
-    /// Fail if more than N objects would be pruned; by default the server's limit applies
-    #[arg(long, value_name = "N", requires = "prune")]
-    pub prune_limit: Option<usize>,
-    /// Reason for the change, and permission for large removals.
-    #[command(flatten)]
-    pub because: history::Because,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t)]
-    pub output: ApplyOutput,
-}
-
-/// Output formats of `apply`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum ApplyOutput {
-    /// One line per object
-    #[default]
-    Lines,
-    /// One kind/name per line
-    Name,
-    /// Server response as JSON
-    Json,
-    /// Server response as YAML
-    Yaml,
-}
-
-/// Arguments of `delete`.
-#[derive(Debug, Args)]
-pub struct Delete {
-    /// Objects to delete: KIND NAME…, or KIND/NAME…; with -l or --all only KIND, or several kinds separated by commas
-    #[arg(value_name = "KIND NAME", conflicts_with = "filename", value_parser = NonEmptyStringValueParser::new())]
-    pub words: Vec<String>,
-    /// Delete the objects that match this label selector
-    #[arg(short = 'l', long, conflicts_with = "filename")]
-    pub selector: Option<LabelSelector>,
-    /// Delete all objects of the kind in the namespace
-    #[arg(long, conflicts_with_all = ["filename", "selector"])]
-    pub all: bool,
-    /// Delete the objects of a file or directory, or of stdin with -
-    #[arg(short, long, value_name = "FILE", required_unless_present = "words")]
-    pub filename: Option<PathBuf>,
-    /// Namespace of the objects; files contain their own
-    #[arg(
-        short, long, default_value = "default",
-        conflicts_with = "filename", value_parser = Namespace::parse
-    )]
-    pub namespace: Namespace,
-    /// Preview the result without changing anything
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Allow deleting a pool whose addresses are in use, taking them from the Services that hold them.
-    /// Without this flag the request is rejected and the error lists the holders
-    #[arg(long)]
-    pub evict: bool,
-    /// Succeed if an object does not exist
-    #[arg(long)]
-    pub ignore_not_found: bool,
-    /// Reason for the change, and permission for large removals.
-    #[command(flatten)]
-    pub because: history::Because,
-}
-
 /// Arguments of `status`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Status {
+    /// Print one line and exit with the codes of monitoring plugins: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN
+    #[arg(long, conflicts_with_all = ["watch", "output"])]
+    pub check: bool,
+    /// Print again on each change, until Ctrl-C
+    #[arg(short, long)]
+    pub watch: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: StatusOutput,
@@ -381,7 +310,7 @@ pub enum StatusOutput {
 }
 
 /// Arguments of `traffic`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Traffic {
     /// Name of the Service, or NAMESPACE/NAME
     #[arg(value_name = "SERVICE", value_parser = ServiceName::parse)]
@@ -392,6 +321,9 @@ pub struct Traffic {
         value_parser = Namespace::parse
     )]
     pub namespace: Namespace,
+    /// Print again on each change, until Ctrl-C
+    #[arg(short, long)]
+    pub watch: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: TrafficOutput,

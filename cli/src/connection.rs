@@ -64,9 +64,10 @@ fn default_api() -> Option<Url> {
 /// configured.
 fn token(global: &Global, warnings: &mut Vec<String>) -> Result<Option<(Token, String)>, Failure> {
     let variable = || std::env::var(TOKEN_VARIABLE).ok().filter(|text| !text.trim().is_empty());
-    // The variable takes precedence over the settings file, like every other variable.
+    // The variable takes precedence over the settings file, like every other variable, but not over a context that is
+    // given by flag or variable.
     let is_flag_given = global.token_file.is_some() && !global.is_token_file_from_settings;
-    let variable = if is_flag_given { None } else { variable() };
+    let variable = if is_flag_given || global.context.is_some() { None } else { variable() };
     let (token, reference) = match (variable, &global.token_file) {
         (Some(text), _) => (Token::parse(&text, TOKEN_VARIABLE)?, format!("${TOKEN_VARIABLE}")),
         (None, Some(path)) => {

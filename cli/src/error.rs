@@ -11,11 +11,41 @@ pub enum ExitCode {
     Success,
     /// The server rejected the request, or the command failed for a reason not covered by another code.
     Failed,
-    /// The command line is invalid. Also used for a negative result: problems in `status` or `doctor`,
-    /// changes in `plan`, harm in `what-if`, or a state that `confirm` shows for confirmation.
+    /// The command line is invalid.
     Usage,
+    /// Negative result: problems in `status` or `doctor`, changes in `plan`, harm in `what-if`, or a state that
+    /// `confirm` shows for confirmation.
+    Problems,
     /// The server is unreachable or did not respond in time.
     Unreachable,
+    /// Result of `status --check`, with the exit codes of monitoring plugins.
+    Check(CheckState),
+}
+
+/// Result of `status --check`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CheckState {
+    /// There are no problems.
+    Ok,
+    /// There are problems, and users can connect.
+    Warning,
+    /// Users cannot connect.
+    Critical,
+    /// The state is unknown: the server is unreachable, or the command line is invalid.
+    Unknown,
+}
+
+impl CheckState {
+    /// Returns the word of monitoring plugins.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "OK",
+            Self::Warning => "WARNING",
+            Self::Critical => "CRITICAL",
+            Self::Unknown => "UNKNOWN",
+        }
+    }
 }
 
 impl ExitCode {
@@ -26,7 +56,12 @@ impl ExitCode {
             Self::Success => 0,
             Self::Failed => 1,
             Self::Usage => 2,
-            Self::Unreachable => 3,
+            Self::Problems => 3,
+            Self::Unreachable => 4,
+            Self::Check(CheckState::Ok) => 0,
+            Self::Check(CheckState::Warning) => 1,
+            Self::Check(CheckState::Critical) => 2,
+            Self::Check(CheckState::Unknown) => 3,
         }
     }
 }

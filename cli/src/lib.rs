@@ -27,14 +27,29 @@ use model::primitives::age;
 pub use translate as import;
 
 use crate::{args::settings::ParseError, error::Failure, output::Terminal};
-pub use crate::{error::ExitCode, resource::Resource};
+pub use crate::{
+    error::{CheckState, ExitCode},
+    resource::Resource,
+};
 use translate::parse;
 
 /// Runs the command with the given arguments, the first of which is the program's name, and returns its exit
 /// code.
 pub async fn run(arguments: Vec<OsString>) -> ExitCode {
     let mut terminal = Terminal::of_process();
-    let arguments = match args::settings::parse(&arguments) {
+    let is_check = arguments.iter().any(|word| word == "--check");
+    let code = run_command(&arguments, &mut terminal).await;
+    if !is_check || matches!(code, ExitCode::Check(_) | ExitCode::Success) {
+        return code;
+    }
+    // The reason is on stderr; a monitoring system reads the first line of stdout.
+    let line = views::check::unknown("no result, see the error message");
+    let _closed = terminal.print(&line).and_then(|()| terminal.flush().map_err(Failure::from));
+    ExitCode::Check(CheckState::Unknown)
+}
+
+async fn run_command(arguments: &[OsString], terminal: &mut Terminal) -> ExitCode {
+    let arguments = match args::settings::parse(arguments) {
         Ok(arguments) => arguments,
         Err(ParseError::Failure(failure)) => {
             terminal.report(&failure);
@@ -50,7 +65,7 @@ pub async fn run(arguments: Vec<OsString>) -> ExitCode {
             return if error.use_stderr() { ExitCode::Usage } else { ExitCode::Success };
         }
     };
-    let result = commands::run(arguments, &mut terminal).await;
+    let result = commands::run(arguments, terminal).await;
     match result.and_then(|code| terminal.flush().map(|()| code).map_err(Failure::from)) {
         Ok(code) => code,
         Err(failure) => {

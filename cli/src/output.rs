@@ -4,10 +4,21 @@ use std::io::{self, BufWriter, IsTerminal, Stderr, Stdout, Write};
 
 use crate::{error::Failure, terminal::style::Style, views::render};
 
+/// Output of one run of a command that is repeated.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct CapturedOutput {
+    /// Text for stdout.
+    pub(crate) result: String,
+    /// Text for stderr.
+    pub(crate) notes: String,
+}
+
 /// Output streams of the process, with their color settings.
 pub(crate) struct Terminal {
     out: BufWriter<Stdout>,
     err: Stderr,
+    /// Output collected instead of printed, while a command is repeated.
+    captured: Option<CapturedOutput>,
     /// Style of stdout: colors only if it is a terminal.
     pub(crate) style: Style,
     err_style: Style,
@@ -22,11 +33,25 @@ impl Terminal {
         let (out, err) = (io::stdout(), io::stderr());
         let style = Style { color: wanted && out.is_terminal() };
         let err_style = Style { color: wanted && err.is_terminal() };
-        Self { out: BufWriter::new(out), err, style, err_style }
+        Self { out: BufWriter::new(out), err, captured: None, style, err_style }
+    }
+
+    /// Collects the output from now on instead of printing it.
+    pub(crate) fn begin_capture(&mut self) {
+        self.captured = Some(CapturedOutput::default());
+    }
+
+    /// Returns the collected output; later output is printed.
+    pub(crate) fn end_capture(&mut self) -> CapturedOutput {
+        self.captured.take().unwrap_or_default()
     }
 
     /// Writes a result to stdout.
     pub(crate) fn print(&mut self, text: &str) -> Result<(), Failure> {
+        if let Some(captured) = &mut self.captured {
+            captured.result.push_str(text);
+            return Ok(());
+        }
         Ok(self.out.write_all(text.as_bytes())?)
     }
 
@@ -37,6 +62,10 @@ impl Terminal {
 
     /// Prints a message on stderr on a line of its own. Write errors are ignored.
     pub(crate) fn note(&mut self, text: &str) {
+        if let Some(captured) = &mut self.captured {
+            captured.notes.push_str(&format!("{text}\n"));
+            return;
+        }
         let _printed = self.out.flush();
         let _nobody_listens = self.err.write_all(format!("{text}\n").as_bytes());
     }

@@ -31,6 +31,11 @@ const WORDS: [(Resource, [&str; 3]); Kind::ALL.len() + 1] = [
     (Resource::Endpoints, ["endpoints", "endpoint", "ep"]),
 ];
 
+/// Returns each resource in display order with its names: plural, singular and short name.
+pub(crate) const fn words() -> &'static [(Resource, [&'static str; 3])] {
+    &WORDS
+}
+
 impl Resource {
     /// Returns the singular name, as in `service/web`.
     #[must_use]

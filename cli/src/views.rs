@@ -1,6 +1,7 @@
 //! Pure functions that format responses of the server as text.
 
 pub mod bgp;
+pub mod check;
 pub mod columns;
 pub mod describe;
 pub mod doctor;

@@ -47,6 +47,13 @@ impl std::str::FromStr for Pin {
     }
 }
 
+impl std::fmt::Display for Pin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(PIN_PREFIX)?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
 /// Certificate verifier that accepts a server if the pinned certificate is its own certificate or that of its CA.
 #[derive(Debug)]
 pub(crate) struct Pinned {
@@ -112,6 +119,7 @@ mod tests {
     fn pins_are_hashes_and_nothing_else() {
         let good = format!("sha256:{}", "aF".repeat(32));
         assert_eq!(good.parse(), Ok(Pin([0xaf; 32])));
+        assert_eq!(Pin([0xaf; 32]).to_string(), good.to_lowercase());
         let bad = [
             String::new(),
             "aF".repeat(32),

@@ -14,7 +14,7 @@ const EVENTS_DEFAULT: u32 = 50;
 const EVENTS_MAX: u32 = 5000;
 
 /// Subcommands of `bgp`.
-#[derive(Debug, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 pub enum Bgp {
     /// List BGP sessions of nodes with their state and reason
     #[command(after_help = help::BGP_PEERS_HELP)]
@@ -27,8 +27,20 @@ pub enum Bgp {
     Events(BgpEvents),
 }
 
+impl Bgp {
+    /// Returns true if the output is printed again on each change.
+    #[must_use]
+    pub const fn is_watch(&self) -> bool {
+        match self {
+            Self::Peers(BgpPeers { watch, .. })
+            | Self::Routes(BgpRoutes { watch, .. })
+            | Self::Events(BgpEvents { watch, .. }) => *watch,
+        }
+    }
+}
+
 /// Arguments of `bgp peers`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct BgpPeers {
     /// Sessions of this node only
     #[arg(long, value_name = "NODE", value_parser = Name::parse)]
@@ -39,13 +51,16 @@ pub struct BgpPeers {
     /// Sessions in this state only
     #[arg(long, value_name = "STATE", value_enum, ignore_case = true)]
     pub state: Option<SessionState>,
+    /// Print again on each change, until Ctrl-C
+    #[arg(short, long)]
+    pub watch: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: BgpOutput,
 }
 
 /// Arguments of `bgp routes`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct BgpRoutes {
     /// Routes of this node only
     #[arg(long, value_name = "NODE", value_parser = Name::parse)]
@@ -59,13 +74,16 @@ pub struct BgpRoutes {
     /// Routes that cover this load balancer address, including aggregates
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     pub address: Option<IpAddr>,
+    /// Print again on each change, until Ctrl-C
+    #[arg(short, long)]
+    pub watch: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: BgpOutput,
 }
 
 /// Arguments of `bgp events`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct BgpEvents {
     /// Events of this node's sessions only
     #[arg(long, value_name = "NODE", value_parser = Name::parse)]
@@ -79,6 +97,9 @@ pub struct BgpEvents {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(EVENTS_MAX))
     )]
     pub last: u32,
+    /// Print again on each change, until Ctrl-C
+    #[arg(short, long)]
+    pub watch: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: EventsOutput,

@@ -4,17 +4,15 @@
 use std::ffi::OsString;
 
 /// Options with a value that may precede the subcommand.
-const WITH_VALUE: [&str; 6] =
-    ["--api", "--token-file", "--ca-file", "--ca-hash", "--timeout", "--min-position"];
+const WITH_VALUE: [&str; 7] =
+    ["--api", "--token-file", "--ca-file", "--ca-hash", "--context", "--timeout", "--min-position"];
 
 /// Subcommands that do not exist, with the remedy.
-const VERBS: [(&str, &str); 14] = [
-    ("api-resources", "the kinds are listed by `tidegate get --help`, their fields by http://SERVER/docs"),
+const VERBS: [(&str, &str); 12] = [
     ("auth", "`tidegate can-i VERB KIND` checks permissions, `tidegate whoami` shows the roles"),
     ("cluster-info", "`tidegate status` shows the servers, nodes and problems"),
-    ("config", "settings are in ~/.config/tidegate/config.toml: api, token-file, ca-file, ca-hash"),
+    ("config", "`tidegate context` lists and chooses stored connections, `tidegate login URL` stores one"),
     ("cordon", "`tidegate drain node NAME` stops new connections"),
-    ("events", "`tidegate watch` streams changes, `tidegate history` lists those of the past"),
     ("expose", "`tidegate create service NAME --port PORT --selector KEY=VALUE`"),
     ("list", "`tidegate get KIND`"),
     (
@@ -59,6 +57,22 @@ pub(crate) fn in_usual_order(words: &[OsString]) -> Vec<OsString> {
                 kept.extend(words.by_ref());
                 moved.clear();
                 kept.push("--help".into());
+            }
+            "api-resources" => {
+                kept.extend(["api".into(), "resources".into()]);
+                break;
+            }
+            "get" => {
+                let next = words.next();
+                let is_namespaces =
+                    |word: &OsString| matches!(word.to_str(), Some("namespaces" | "namespace" | "ns"));
+                if next.as_ref().is_some_and(is_namespaces) {
+                    kept.push("namespaces".into());
+                } else {
+                    kept.push(word);
+                    moved.extend(next);
+                }
+                break;
             }
             // The subcommand; the words after it are its own.
             _ => {
@@ -114,6 +128,8 @@ mod tests {
             ("tidegate help", "tidegate --help"),
             ("tidegate help bgp peers", "tidegate bgp peers --help"),
             ("tidegate get help", "tidegate get help"),
+            ("tidegate get ns -o json", "tidegate namespaces -o json"),
+            ("tidegate api-resources", "tidegate api resources"),
             ("tidegate apply -f a --dry-run=server", "tidegate apply -f a --dry-run"),
             ("tidegate apply --dry-run=none -f a", "tidegate apply -f a"),
             ("tidegate env -- --dry-run=none", "tidegate env -- --dry-run=none"),

@@ -6,7 +6,7 @@ use model::primitives::name::Namespace;
 use crate::resource::ServiceName;
 
 /// Arguments of `health`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Health {
     /// Name of the Service, or NAMESPACE/NAME
     #[arg(value_name = "SERVICE", value_parser = ServiceName::parse, required_unless_present_any = ["guard", "confirm"])]
@@ -23,6 +23,9 @@ pub struct Health {
     /// Confirm the failures listed by --guard and take those endpoints out of service
     #[arg(long, conflicts_with_all = ["service", "namespace"])]
     pub confirm: bool,
+    /// Print again on each change, until Ctrl-C
+    #[arg(short, long, conflicts_with = "confirm")]
+    pub watch: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: HealthOutput,

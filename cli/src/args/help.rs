@@ -23,8 +23,10 @@ Environment:
 Exit codes:
   0  success
   1  the server rejected the request, or the command failed; the reason is on stderr
-  2  invalid command line; for `status`: there are problems
-  3  no response: the server is unreachable or timed out";
+  2  invalid command line
+  3  problems (status, doctor), changes (plan), harm (what-if), or a state to confirm (confirm)
+  4  no response: the server is unreachable or timed out
+  `diff` has the codes of diff(1), `status --check` those of monitoring plugins";
 
 pub(super) const GET_HELP: &str = "\
 Kinds:
@@ -85,7 +87,7 @@ Examples:
 pub(super) const PLAN_HELP: &str = "\
 Changes nothing. Lines with + would be added and lines with - removed: first objects, then load balancer
 addresses and their announcing nodes, then for each node its kernel rules and announcements.
-Exit code: 0 without changes, 2 with changes, 1 if no plan could be made.
+Exit code: 0 without changes, 3 with changes, 1 if no plan could be made.
 
 Examples:
   tidegate plan -f web.yaml             preview an apply; the last line contains the plan id
@@ -117,8 +119,15 @@ Examples:
 pub(super) const STATUS_HELP: &str = "\
 Exit codes:
   0  every node is up to date and every Service is ready
-  2  there are problems; each is printed with its reason and remedy
-  1 and 3 as for every command, so that monitoring can tell problems from failed checks";
+  3  there are problems; each is printed with its reason and remedy
+  others as for every command, so that monitoring can tell problems from failed checks
+
+With --check, the codes are those of monitoring plugins: 0 OK, 1 WARNING (problems, users can connect),
+2 CRITICAL (users cannot connect), 3 UNKNOWN (no result). The line on stdout ends with performance data.
+
+Examples:
+  tidegate status -w                    print again on each change
+  tidegate status --check               one line for Nagios, Icinga and others";
 
 pub(super) const TRAFFIC_HELP: &str = "\
 Counters start when a node programs the endpoint and are reported about every 10 s (AGE). `-` marks values
@@ -133,7 +142,7 @@ Examples:
 pub(super) const DOCTOR_HELP: &str = "\
 The agents run the checks at the time of the request: prerequisites of the proxy mode, foreign rules and
 marks, table sizes, interfering programs, and the clock. Without --fix nothing is changed. Each finding
-explains its effect and its fix. Exit code: 2 if something is broken, 1 if a node does not respond or a
+explains its effect and its fix. Exit code: 3 if something is broken, 1 if a node does not respond or a
 fix failed.
 
 Examples:
@@ -178,7 +187,7 @@ Examples:
   tidegate delete svc web && tidegate wait svc/web --for=deleted";
 
 pub(super) const WHAT_IF_HELP: &str = "\
-Changes nothing. Exit code: 2 if a Service or an address would become unavailable, otherwise 0.
+Changes nothing. Exit code: 3 if a Service or an address would become unavailable, otherwise 0.
 
 Examples:
   tidegate what-if                      Services and addresses that depend on a single node
@@ -262,6 +271,7 @@ one seen by the server. Automatic changes have the author `tidegate`.
 
 Examples:
   tidegate history                      latest changes
+  tidegate history -w                   and each later one, also as `tidegate events -w`
   tidegate history svc/web              changes of one object
   tidegate history 42                   one change: every field, and when each node applied it
   tidegate history 42 --rules           with its effect on the kernel rules of each node
@@ -310,7 +320,7 @@ pub(super) const CONFIRM_HELP: &str = "\
 If the server's database is empty, belongs to another cluster or is an old backup, a node that would lose
 most of its addresses or endpoints keeps its current state and reports it (condition Converged, reason
 StateHeld). Restore the right database, and traffic is not affected. If the loss is intended, confirm it
-for the epoch shown. Exit code: 2 if a state is pending confirmation.
+for the epoch shown. Exit code: 3 if a state is pending confirmation.
 
 Examples:
   tidegate confirm node/node-1          show the rejected state and the command that confirms it
@@ -412,6 +422,7 @@ Examples:
   tidegate explain web -n shop          all paths to the endpoints, on each node
   tidegate explain web --graph=mermaid  chain graph of the Service
   tidegate explain web -o json          complete result
+  tidegate explain svc.spec.ports       description of a field of a kind
 
 Quote '->' because the shell interprets >, or omit it.";
 
@@ -520,3 +531,28 @@ An existing annotation is replaced only with --overwrite.
 Examples:
   tidegate annotate svc web example.org/owner='team a'
   tidegate annotate svc web example.org/owner-";
+
+pub(super) const API_EXPLAIN_HELP: &str = "\
+`tidegate explain svc.spec.ports` does the same.
+
+Examples:
+  tidegate api explain svc              fields of a Service
+  tidegate api explain svc.spec.ports
+  tidegate api explain pool.spec.addresses";
+
+pub(super) const LOGIN_HELP: &str = "\
+Sends a request with the connection options of the command line and of the environment, and stores them if the server
+accepts it: ~/.config/tidegate/contexts/NAME.toml and, with a token, NAME.token, both readable by you only. The new
+context is current.
+
+Examples:
+  tidegate login https://10.0.0.1:7440 --ca-file ca.pem --token-file token --name prod
+  pass show tidegate | tidegate login https://lb.example.org:7440 --token-stdin";
+
+pub(super) const CONTEXT_HELP: &str = "\
+With a context, config.toml is not read. --context and TIDEGATE_CONTEXT choose a context for one command.
+
+Examples:
+  tidegate context list
+  tidegate context use prod
+  tidegate --context prod status";

@@ -43,6 +43,9 @@ pub struct History {
     /// the nodes today
     #[arg(long)]
     pub rules: bool,
+    /// After listing, keep printing changes as they happen, oldest first
+    #[arg(short, long, conflicts_with_all = ["rules", "output"])]
+    pub watch: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: PastOutput,

@@ -6,10 +6,13 @@ use std::{ffi::OsString, path::PathBuf};
 use ::settings::{FileError, Rules, SettingsFile};
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, parser::ValueSource};
 
+use model::primitives::name::Name;
+
 use crate::{
     args::{
-        Cli, Command,
+        Cli, Command, context,
         drain::{Drain, Maintenance},
+        groups,
         habits::in_usual_order,
         namespace,
     },
@@ -51,19 +54,23 @@ impl From<FileError> for ParseError {
 pub(crate) fn parse(words: &[OsString]) -> Result<Cli, ParseError> {
     let words = in_usual_order(words);
     let variable = std::env::var(namespace::VARIABLE).ok();
-    let command = namespace::with_default(Cli::command(), variable.as_deref())?;
+    let is_help = |word: &OsString| matches!(word.to_str(), Some("-h" | "--help"));
+    let command = if words.iter().any(is_help) { groups::for_help() } else { Cli::command() };
+    let command = namespace::with_default(command, variable.as_deref())?;
     let matches = command.clone().try_get_matches_from(&words)?;
     namespace::check(&command, &matches)?;
-    let Some(path) = path().filter(|path| path.exists()) else {
+    let is_of_context = matches.value_source("context").is_some();
+    let Some(path) = settings_file(&matches)? else {
         let mut cli = Cli::from_arg_matches(&matches)?;
         apply_timeout(&mut cli, &matches);
         return Ok(cli);
     };
+    let command = if is_of_context { without_variables(command) } else { command };
     let command = SettingsFile::read(&path)?.apply(command, None, RULES)?;
     let matches = command.try_get_matches_from(&words)?;
     let mut cli = Cli::from_arg_matches(&matches)?;
     let is_from_file = |id: &str| matches.value_source(id) == Some(ValueSource::DefaultValue);
-    cli.global.is_token_file_from_settings = is_from_file("token_file");
+    cli.global.is_token_file_from_settings = is_from_file("token_file") && !is_of_context;
     // CA file and pin are taken from the same source: a pin given as a flag is not weakened by the CAs of the
     // file.
     match (is_from_file("ca_file"), is_from_file("ca_hash")) {
@@ -104,10 +111,35 @@ fn apply_timeout(cli: &mut Cli, matches: &ArgMatches) {
     }
 }
 
-fn path() -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))?;
-    Some(base.join("tidegate/config.toml"))
+/// Returns the settings file to use: that of the context given by flag or variable, else that of the current context,
+/// else `config.toml` if it exists. `login` and `context` use none.
+fn settings_file(matches: &ArgMatches) -> Result<Option<PathBuf>, Failure> {
+    if matches!(matches.subcommand_name(), Some("login" | "context")) {
+        return Ok(None);
+    }
+    let Some(directory) = context::directory() else { return Ok(None) };
+    let given = matches.get_one::<Name>("context").cloned();
+    let Some(name) = given.or_else(|| context::current(&directory)) else {
+        return Ok(Some(directory.join("config.toml")).filter(|path| path.exists()));
+    };
+    let path = context::settings_of(&directory, &name);
+    if path.exists() {
+        return Ok(Some(path));
+    }
+    Err(Failure::usage(
+        format!("there is no context {name}"),
+        "`tidegate context list` lists the contexts, `tidegate login URL` creates one",
+    ))
+}
+
+/// Makes the connection independent of environment variables, for a context that is given explicitly.
+fn without_variables(command: clap::Command) -> clap::Command {
+    let keys = RULES.keys.unwrap_or_default();
+    // clap has no way to remove the variable of an argument, so it gets one that does not exist.
+    command.mut_args(|arg| {
+        let is_key = arg.get_long().is_some_and(|long| keys.contains(&long));
+        if is_key { arg.env("TIDEGATE_VARIABLE_THAT_IS_NEVER_SET") } else { arg }
+    })
 }
 
 impl From<FileError> for Failure {

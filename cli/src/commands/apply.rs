@@ -6,7 +6,10 @@ use serde_json::Value;
 
 use super::{document, import, wait};
 use crate::{
-    args::{Apply, ApplyOutput, Document, Import},
+    args::{
+        Document, Import,
+        apply::{Apply, ApplyOutput},
+    },
     client::{Client, Request, shell_quoted},
     error::{ExitCode, Failure},
     manifest::Manifest,

@@ -39,7 +39,7 @@ pub(crate) async fn run(client: &Client, command: Bgp, terminal: &mut Terminal) 
 }
 
 async fn peers(client: &Client, arguments: BgpPeers, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
-    let BgpPeers { node, peer, state, output } = arguments;
+    let BgpPeers { node, peer, state, output, watch: _ } = arguments;
     let state = state.and_then(|state| state.to_possible_value()).map(|state| state.get_name().to_owned());
     let is_filtered = node.is_some() || peer.is_some() || state.is_some();
     let listing = client.list(|| {
@@ -61,7 +61,7 @@ async fn peers(client: &Client, arguments: BgpPeers, terminal: &mut Terminal) ->
 }
 
 async fn routes(client: &Client, arguments: BgpRoutes, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
-    let BgpRoutes { node, peer, prefix, address, output } = arguments;
+    let BgpRoutes { node, peer, prefix, address, output, watch: _ } = arguments;
     let is_filtered = node.is_some() || peer.is_some() || prefix.is_some() || address.is_some();
     let listing = client.list(|| {
         Request::get("/v1/bgp/routes")
@@ -79,7 +79,7 @@ async fn routes(client: &Client, arguments: BgpRoutes, terminal: &mut Terminal) 
 }
 
 async fn events(client: &Client, arguments: BgpEvents, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
-    let BgpEvents { node, peer, last, output } = arguments;
+    let BgpEvents { node, peer, last, output, watch: _ } = arguments;
     let is_filtered = node.is_some() || peer.is_some();
     let request = Request::get("/v1/bgp/events")
         .query("node", node.map(|node| node.to_string()))

@@ -36,7 +36,7 @@ pub(crate) async fn run(
     Ok(ExitCode::Success)
 }
 
-/// Shows the state that the node does not apply until it is confirmed. Exits with [`ExitCode::Usage`] if
+/// Shows the state that the node does not apply until it is confirmed. Exits with [`ExitCode::Problems`] if
 /// there is one, and with success otherwise.
 fn show(object: &Value, node: &str, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
     // The presence alone, because the reason for the rejection may be unknown to this version.
@@ -47,5 +47,5 @@ fn show(object: &Value, node: &str, terminal: &mut Terminal) -> Result<ExitCode,
     let held = conditions(object).into_iter().find(|condition| condition.reason == "StateHeld");
     let held = held.unwrap_or_default();
     terminal.print(&format!("node/{node}: {}\nhint: {}\n", clean(&held.message), clean(&held.hint)))?;
-    Ok(ExitCode::Usage)
+    Ok(ExitCode::Problems)
 }

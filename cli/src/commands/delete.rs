@@ -14,7 +14,7 @@ use super::{
     get::{collection_path, parse_located, parse_name},
 };
 use crate::{
-    args::Delete,
+    args::delete::Delete,
     client::{Client, Request},
     error::{ExitCode, Failure},
     manifest::Manifest,

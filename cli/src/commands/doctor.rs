@@ -53,7 +53,7 @@ pub(crate) async fn run(
     if !failures.is_empty() {
         return Err(Failure::Some { failed: failures.len(), total, code: ExitCode::Failed });
     }
-    Ok(if is_broken(&answers) { ExitCode::Usage } else { ExitCode::Success })
+    Ok(if is_broken(&answers) { ExitCode::Problems } else { ExitCode::Success })
 }
 
 /// Requests the check results of each node. Returns the results, and the failures of the nodes without a

@@ -1,5 +1,7 @@
 //! `history` and `audit`: show past changes and requests.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::{document, now};
@@ -22,7 +24,7 @@ pub(crate) async fn run(
     arguments: History,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let History { subject, namespace, last, rules, output } = arguments;
+    let History { subject, namespace, last, rules, watch, output } = arguments;
     if rules && !matches!(subject, Some(HistorySubject::Revision(_))) {
         return Err(Failure::usage(
             "which change?",
@@ -31,6 +33,9 @@ pub(crate) async fn run(
     }
     let request = Request::get("/v1/history").query("limit", Some(last.to_string()));
     let request = match subject {
+        Some(HistorySubject::Revision(_)) if watch => {
+            return Err(Failure::usage("a change does not change", "omit the revision or -w"));
+        }
         Some(HistorySubject::Revision(revision)) => {
             return one(client, revision, rules, output, terminal).await;
         }
@@ -40,13 +45,58 @@ pub(crate) async fn run(
             .query("namespace", key.kind.is_namespaced().then(|| namespace.to_string()))
             .query("name", Some(key.name.to_string())),
     };
-    let listing = client.send(request).await?;
+    let listing = client.send(request.clone()).await?;
+    if watch {
+        return follow(client, &request, &listing, terminal).await;
+    }
     if output == PastOutput::Table && items(&listing, "/items").is_empty() {
         terminal.note("the history contains no changes");
         return Ok(ExitCode::Success);
     }
     let style = terminal.style;
     print(&listing, output, || history::list(&listing, now(), style), terminal)
+}
+
+/// Prints a listing, then each later change. Polls, because the history has no stream.
+async fn follow(
+    client: &Client,
+    request: &Request,
+    listing: &Value,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    terminal.print(&history::list(listing, now(), terminal.style))?;
+    let mut last = newest(listing);
+    loop {
+        terminal.flush()?;
+        tokio::time::sleep(POLL_INTERVAL).await;
+        let mut listing = match client.send(request.clone()).await {
+            Ok(listing) => listing,
+            Err(failure) if failure.exit_code() == ExitCode::Unreachable => {
+                terminal.note(&format!("-- {failure}; trying again"));
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
+        let next = newest(&listing).max(last);
+        if let Some(Value::Array(entries)) = listing.get_mut("items") {
+            entries.retain(|entry| revision(entry) > last);
+            entries.reverse();
+        }
+        let rows = history::list(&listing, now(), terminal.style);
+        terminal.print(&rows.lines().skip(1).map(|row| format!("{row}\n")).collect::<String>())?;
+        last = next;
+    }
+}
+
+/// Interval between requests of `history -w`.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+fn newest(listing: &Value) -> u64 {
+    items(listing, "/items").iter().map(revision).max().unwrap_or_default()
+}
+
+fn revision(entry: &Value) -> u64 {
+    entry.get("revision").and_then(Value::as_u64).unwrap_or_default()
 }
 
 async fn one(

@@ -5,6 +5,7 @@ mod apply;
 mod backup;
 mod bgp;
 mod confirm;
+mod context;
 mod create;
 mod delete;
 mod describe;
@@ -14,16 +15,19 @@ mod edit;
 mod environment;
 mod explain;
 mod export;
+mod fields;
 mod get;
 mod health;
 mod history;
 mod import;
 mod label;
 mod move_address;
+mod namespaces;
 mod patch;
 mod plans;
 mod prompt;
 mod rebalance;
+mod repeat;
 mod rollback;
 mod security;
 mod status;
@@ -54,13 +58,20 @@ use crate::{
 
 /// Runs the selected subcommand and returns its exit code.
 pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
-    let connection = Connection::of(&cli.global)?;
+    let Cli { global, command } = cli;
+    // These commands choose the connection themselves.
+    if let Command::Login(arguments) = command {
+        return context::login(global, arguments, terminal).await;
+    }
+    if let Command::Context(command) = &command {
+        return context::run(command, terminal);
+    }
+    let connection = Connection::of(&global)?;
     for warning in &connection.warnings {
         terminal.note(warning);
     }
-    let client =
-        Client::new(connection, cli.global.timeout, cli.global.min_position, cli.global.show_request)?;
-    match cli.command {
+    let client = Client::new(connection, global.timeout, global.min_position, global.show_request)?;
+    match command {
         Command::Get(arguments) => get::run(&client, arguments, terminal).await,
         Command::Describe(arguments) => describe::run(&client, arguments, terminal).await,
         Command::Apply(arguments) => apply::run(&client, arguments, terminal).await,
@@ -72,12 +83,28 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Patch(arguments) => patch::run(&client, arguments, terminal).await,
         Command::Label(arguments) => label::run(&client, label::LABELS, arguments, terminal).await,
         Command::Annotate(arguments) => label::run(&client, label::ANNOTATIONS, arguments, terminal).await,
+        Command::Status(arguments) if arguments.watch => {
+            repeat::on_change(&client, arguments, terminal, status::run).await
+        }
         Command::Status(arguments) => status::run(&client, arguments, terminal).await,
         Command::Top(arguments) => top::run(&client, arguments, terminal).await,
+        Command::Traffic(arguments) if arguments.watch => {
+            repeat::on_change(&client, arguments, terminal, traffic::run).await
+        }
         Command::Traffic(arguments) => traffic::run(&client, arguments, terminal).await,
+        Command::Health(arguments) if arguments.watch => {
+            repeat::on_change(&client, arguments, terminal, health::run).await
+        }
         Command::Health(arguments) => health::run(&client, arguments, terminal).await,
+        Command::Explain(arguments) if fields::is_field(&arguments.what) => {
+            terminal.print(&fields::explained(&arguments.what, terminal.style)?)?;
+            Ok(ExitCode::Success)
+        }
         Command::Explain(arguments) => explain::run(&client, arguments, terminal).await,
         Command::Env(arguments) => environment::run(&client, arguments, terminal).await,
+        Command::Bgp(command) if command.is_watch() => {
+            repeat::on_change(&client, command, terminal, bgp::run).await
+        }
         Command::Bgp(command) => bgp::run(&client, command, terminal).await,
         Command::History(arguments) => history::run(&client, arguments, terminal).await,
         Command::Rollback(arguments) => rollback::run(&client, arguments, terminal).await,
@@ -101,6 +128,10 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Whoami(form) => security::who_am_i(&client, form.output, terminal).await,
         Command::CanI(wish) => security::can_i(&client, wish, terminal).await,
         Command::Node(command) => security::node(&client, command, terminal).await,
+        Command::Namespaces(form) => namespaces::run(&client, form.output, terminal).await,
+        Command::Api(command) => fields::run(&command, terminal),
+        // Handled above.
+        Command::Login(_) | Command::Context(_) => Ok(ExitCode::Success),
         Command::Version => version(&client, terminal).await,
         Command::Manual { share } => {
             man_pages::write(Cli::command(), man_pages::Section::User, &share)?;

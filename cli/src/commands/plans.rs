@@ -27,7 +27,7 @@ pub(crate) async fn run(
         PlanOutput::Yaml => document(&answer, Document::Yaml),
     };
     terminal.print(&text)?;
-    Ok(if has_changes(&answer) { ExitCode::Usage } else { ExitCode::Success })
+    Ok(if has_changes(&answer) { ExitCode::Problems } else { ExitCode::Success })
 }
 
 /// Runs `diff`. Exits with code 1 if there are differences. A failure that would also exit with code 1

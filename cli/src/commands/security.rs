@@ -118,6 +118,11 @@ pub(crate) async fn role(
     }
 }
 
+/// Describes the identity in a response of `/v1/whoami`.
+pub(super) fn identity_of(answer: &Value) -> String {
+    security::who(answer).lines().next().unwrap_or_default().to_owned()
+}
+
 pub(crate) async fn who_am_i(
     client: &Client,
     output: StatusOutput,

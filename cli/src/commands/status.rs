@@ -6,7 +6,7 @@ use crate::{
     client::{Client, Request},
     error::{ExitCode, Failure},
     output::Terminal,
-    views::{render, servers::Server},
+    views::{check, render, servers::Server},
 };
 
 pub(crate) async fn run(
@@ -15,6 +15,11 @@ pub(crate) async fn run(
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
     let status = client.send(Request::get("/v1/status")).await?;
+    if arguments.check {
+        let (state, line) = check::line(&status);
+        terminal.print(&line)?;
+        return Ok(ExitCode::Check(state));
+    }
     let text = match arguments.output {
         StatusOutput::Table => {
             // Older servers have no convergence data; the line is omitted then.
@@ -29,7 +34,7 @@ pub(crate) async fn run(
         StatusOutput::Yaml => document(&status, Document::Yaml),
     };
     terminal.print(&text)?;
-    Ok(if render::is_healthy(&status) { ExitCode::Success } else { ExitCode::Usage })
+    Ok(if render::is_healthy(&status) { ExitCode::Success } else { ExitCode::Problems })
 }
 
 /// Requests the status from each control server separately, to show servers that do not respond.

@@ -28,5 +28,5 @@ pub(crate) async fn run(
         WhatIfOutput::Yaml => document(&answer, Document::Yaml),
     };
     terminal.print(&text)?;
-    Ok(if is_harmful(&answer) { ExitCode::Usage } else { ExitCode::Success })
+    Ok(if is_harmful(&answer) { ExitCode::Problems } else { ExitCode::Success })
 }

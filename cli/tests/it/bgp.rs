@@ -97,7 +97,7 @@ fn the_last_events_say_that_there_are_more_and_refusals_fail() {
     let refusing =
         Stub::fixed("400 Bad Request", PROBLEM, r#"{"code":"BadRequest","title":"no","status":400}"#);
     assert_eq!(run(&refusing.url, &["bgp", "routes"]).0, 1);
-    assert_eq!(run("http://127.0.0.1:1", &["bgp", "peers"]).0, 3);
+    assert_eq!(run("http://127.0.0.1:1", &["bgp", "peers"]).0, 4);
 }
 
 #[test]

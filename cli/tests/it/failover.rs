@@ -65,7 +65,7 @@ fn f016_a_write_goes_to_another_server_only_when_the_first_cannot_have_it() {
     assert_eq!(good.first_lines().len(), 1);
 
     let not_ready = Stub::fixed("503 Service Unavailable", PROBLEM, UNAVAILABLE);
-    for (first, expected) in [(cuts(), 3), (not_ready, 1)] {
+    for (first, expected) in [(cuts(), 4), (not_ready, 1)] {
         let other = Stub::fixed("200 OK", JSON, deleted);
         let (code, _, err) = run(&format!("{},{}", first.url, other.url), &["delete", "svc", "a"]);
         assert_eq!(code, expected, "{err}");
@@ -274,7 +274,7 @@ fn a_server_is_believed_by_its_authority_or_its_hash_and_not_without() {
     };
     let get = |more: &[&str]| run(&url, &[&["get", "nodes", "-o", "name"], more].concat());
     let (code, out, err) = get(&[]);
-    assert_eq!((code, out.as_str()), (3, ""), "{err}");
+    assert_eq!((code, out.as_str()), (4, ""), "{err}");
     assert!(err.contains("--ca-file FILE") && err.contains("--ca-hash"), "{err}");
     let ca = write("ca.pem", &authority);
     let (code, out, err) = get(&["--ca-file", &ca]);
@@ -282,9 +282,9 @@ fn a_server_is_believed_by_its_authority_or_its_hash_and_not_without() {
     let (code, out, err) = get(&["--ca-hash", &format!("sha256:{hash}")]);
     assert_eq!((code, out.as_str()), (0, "node/n1\n"), "{err}");
     let (code, _, err) = get(&["--ca-hash", &format!("sha256:{}", "00".repeat(32))]);
-    assert_eq!(code, 3, "{err}");
+    assert_eq!(code, 4, "{err}");
     let (_, other, _) = tls_server();
-    assert_eq!(get(&["--ca-file", &write("other.pem", &other)]).0, 3);
+    assert_eq!(get(&["--ca-file", &write("other.pem", &other)]).0, 4);
     let (code, _, err) = get(&["--ca-file", &write("empty.pem", "")]);
     assert_eq!(code, 1);
     assert!(err.contains("contains no certificate") && Path::new(&ca).exists(), "{err}");

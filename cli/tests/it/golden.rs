@@ -4,10 +4,8 @@
 
 use std::{fs, path::PathBuf};
 
-use clap::CommandFactory;
 use cli::{
     Resource,
-    args::Cli,
     terminal::style::Style,
     views::{
         columns::{self, Columns},
@@ -301,8 +299,7 @@ fn plans_read_as_recorded() {
 
 #[test]
 fn every_help_teaches_as_recorded() {
-    let mut command = Cli::command().term_width(110);
-    command.build();
+    let mut command = cli::args::groups::for_help().term_width(110);
     check("help", &command.render_long_help().to_string());
     for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
         let mut subcommand = subcommand.clone().term_width(110);

@@ -9,6 +9,7 @@
 mod addresses;
 mod apply;
 mod bgp;
+mod contexts;
 mod docs;
 mod doctor;
 mod drain;
@@ -18,6 +19,7 @@ mod golden;
 mod habits;
 mod history;
 mod import;
+mod listings;
 mod outputs;
 mod security;
 mod stub;

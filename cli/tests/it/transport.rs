@@ -12,10 +12,10 @@ use std::{
 use crate::stub::{JSON, PROBLEM, Stub, begin_stream, command, ended, run, write_answer};
 
 #[test]
-fn a_server_that_is_not_there_is_exit_code_3_and_says_what_to_check() {
+fn a_server_that_is_not_there_is_exit_code_4_and_says_what_to_check() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (code, out, err) = run(&format!("http://{closed}"), &["get", "svc"]);
-    assert_eq!((code, out.as_str()), (3, ""));
+    assert_eq!((code, out.as_str()), (4, ""));
     assert!(
         err.contains("cannot reach http://127.0.0.1")
             && err.contains("hint: check that tidegate-api is running"),
@@ -24,11 +24,11 @@ fn a_server_that_is_not_there_is_exit_code_3_and_says_what_to_check() {
 }
 
 #[test]
-fn a_server_that_is_silent_is_left_after_the_timeout_with_exit_code_3() {
+fn a_server_that_is_silent_is_left_after_the_timeout_with_exit_code_4() {
     let stub = Stub::new(|_, _, _| thread::sleep(Duration::from_secs(20)));
     let begin = Instant::now();
     let (code, _, err) = run(&stub.url, &["status", "--timeout", "300ms"]);
-    assert_eq!(code, 3, "{err}");
+    assert_eq!(code, 4, "{err}");
     assert!(begin.elapsed() < Duration::from_secs(10));
     assert!(err.contains("did not respond within 0.3 s") && err.contains("--timeout"), "{err}");
 }
@@ -39,7 +39,7 @@ fn an_answer_that_stops_in_the_middle_is_an_error_and_never_half_a_table() {
         let _gone = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"items\":[");
     });
     let (code, out, err) = run(&stub.url, &["get", "svc"]);
-    assert_eq!((code, out.as_str()), (3, ""), "{err}");
+    assert_eq!((code, out.as_str()), (4, ""), "{err}");
 }
 
 #[test]
@@ -191,9 +191,9 @@ fn an_endless_answer_is_given_up_at_the_limit() {
 }
 
 #[test]
-fn status_ends_with_2_when_there_are_problems_and_with_0_when_there_are_none() {
+fn status_ends_with_3_when_there_are_problems_and_with_0_when_there_are_none() {
     let fixtures: serde_json::Value = serde_json::from_str(include_str!("../fixtures/objects.json")).unwrap();
-    for (key, expected) in [("status", 2), ("healthy", 0)] {
+    for (key, expected) in [("status", 3), ("healthy", 0)] {
         let stub = Stub::fixed("200 OK", JSON, fixtures[key].to_string());
         let (code, out, err) = run(&stub.url, &["status"]);
         assert_eq!(code, expected, "{out}{err}");

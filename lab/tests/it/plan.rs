@@ -96,7 +96,7 @@ fn a_plan_lists_what_each_kernel_will_list_and_is_applied_by_its_id() {
     );
     let before = ["node1", "node2"].map(listing);
     let (code, printed) = tidegate(&cluster, &["plan", "-f", &file, "-o", "json"]);
-    assert_eq!(code, 2, "{printed}");
+    assert_eq!(code, 3, "{printed}");
     let plan: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(["node1", "node2"].map(listing), before, "a plan writes nothing");
 
@@ -149,7 +149,7 @@ fn a_plan_of_another_proxy_mode_says_how_much_is_made_anew_and_how_much_goes() {
         let file = write(directory.path(), "node.json", &[node]);
         let before = listing();
         let (code, printed) = tidegate(&cluster, &["plan", "-f", &file, "-o", "json"]);
-        assert_eq!((code, listing()), (2, before), "{printed}");
+        assert_eq!((code, listing()), (3, before), "{printed}");
         let plan: Value = serde_json::from_str(&printed).unwrap();
         plan["nodes"]["node1"]["preview"].clone()
     };

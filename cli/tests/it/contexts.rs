@@ -1,0 +1,96 @@
+//! Tests of `login`, `context` and `--context`.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+
+use serde_json::json;
+
+use crate::stub::{JSON, PROBLEM, Stub, command, ended, write_answer};
+
+/// Starts a stub that accepts the token `tg_good` only, and that names itself in its answers.
+fn server(name: &'static str) -> Stub {
+    Stub::new(move |_, request, stream| {
+        if !request.contains("authorization: Bearer tg_good\r\n") {
+            let problem = json!({ "status": 401, "code": "Unauthenticated", "detail": "who are you?" });
+            return write_answer(stream, "401 Unauthorized", PROBLEM, &problem.to_string());
+        }
+        let answer = if request.starts_with("GET /v1/whoami") {
+            json!({ "identity": { "type": "token", "id": "i", "name": "pat" }, "authRequired": true })
+        } else {
+            json!({ "metadata": {}, "items": [{ "kind": "Node", "metadata": { "name": name }, "spec": {} }] })
+        };
+        write_answer(stream, "200 OK", JSON, &answer.to_string());
+    })
+}
+
+/// Runs a command with a configuration directory and without TIDEGATE_API.
+fn run(home: &Path, words: &[&str], variables: &[(&str, &str)]) -> (i32, String, String) {
+    let mut command = command("", words);
+    command.env_remove("TIDEGATE_API").env("XDG_CONFIG_HOME", home).envs(variables.iter().copied());
+    ended(command.output().unwrap())
+}
+
+#[test]
+fn a_login_is_stored_and_used_and_one_of_several_contexts_is_chosen() {
+    let home = tempfile::tempdir().unwrap();
+    let (one, two) = (server("one"), server("two"));
+    let token = home.path().join("token");
+    fs::write(&token, "tg_good\n").unwrap();
+    let token = token.to_str().unwrap();
+    let nodes = ["get", "nodes", "-o", "name"];
+    for (stub, name) in [(&one, "first"), (&two, "second")] {
+        let words = ["login", &stub.url, "--name", name, "--token-file", token];
+        let (code, out, err) = run(home.path(), &words, &[]);
+        assert_eq!(code, 0, "{out}{err}");
+        assert!(out.starts_with(&format!("context {name}: ")) && out.contains("as token pat"), "{out}");
+    }
+    for file in ["first.toml", "first.token", "second.toml", "second.token"] {
+        let path = home.path().join("tidegate/contexts").join(file);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "{file}");
+    }
+    assert_eq!(run(home.path(), &nodes, &[]).1, "node/two\n", "the last login is current");
+    let first = [&nodes[..], &["--context", "first"]].concat();
+    assert_eq!(run(home.path(), &first, &[]).1, "node/one\n");
+    assert_eq!(
+        run(home.path(), &first, &[("TIDEGATE_API", &two.url), ("TIDEGATE_TOKEN", "tg_bad")]).1,
+        "node/one\n"
+    );
+    assert_eq!(run(home.path(), &nodes, &[("TIDEGATE_CONTEXT", "first")]).1, "node/one\n");
+    let (_, out, err) = run(home.path(), &nodes, &[("TIDEGATE_API", &one.url)]);
+    assert_eq!(out, "node/one\n", "a variable takes precedence over the current context: {err}");
+    assert_eq!(run(home.path(), &["context", "use", "first"], &[]).1, "context first is current\n");
+    assert_eq!(run(home.path(), &nodes, &[]).1, "node/one\n");
+    let (_, list, _) = run(home.path(), &["context", "list"], &[]);
+    let rows: Vec<Vec<&str>> = list.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[1..], [["*", "first", &one.url], ["-", "second", &two.url]]);
+    assert_eq!(run(home.path(), &["context", "delete", "first"], &[]).0, 0);
+    assert!(!home.path().join("tidegate/contexts/first.token").exists());
+    let (code, _, err) = run(home.path(), &first, &[]);
+    assert!(code == 2 && err.contains("no context first"), "{err}");
+}
+
+/// A login that the server rejects stores nothing, and no token of another context is sent.
+#[test]
+fn a_rejected_login_stores_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let (one, two) = (server("one"), server("two"));
+    let good = [("TIDEGATE_TOKEN", "tg_good")];
+    assert_eq!(run(home.path(), &["login", &one.url, "--name", "first"], &good).0, 0);
+    let (code, _, err) = run(home.path(), &["login", &two.url, "--name", "second"], &[]);
+    assert!(code == 1 && err.contains("Unauthenticated"), "{code} {err}");
+    assert!(two.requests().iter().all(|request| !request.contains("authorization")), "{:?}", two.requests());
+    let (code, _, _) =
+        run(home.path(), &["login", &one.url, "--name", "first"], &[("TIDEGATE_TOKEN", "tg_bad")]);
+    assert_eq!(code, 1);
+    let stored: Vec<String> = fs::read_dir(home.path().join("tidegate/contexts"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(stored.len(), 2, "{stored:?}");
+    assert_eq!(
+        run(home.path(), &["get", "nodes", "-o", "name"], &[]).1,
+        "node/one\n",
+        "the first login is still valid"
+    );
+    let (code, _, err) = run(home.path(), &["context", "use", "../x"], &[]);
+    assert_eq!(code, 2, "{err}");
+}
