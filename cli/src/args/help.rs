@@ -495,7 +495,7 @@ Fails if the Service exists. The EndpointSet has the name of the Service.
 
 Examples:
   tidegate create service web --port 80:8080 --endpoint 10.1.1.11 --endpoint 10.1.2.13 --address auto
-  tidegate create service dns --port 53/udp --port 53/tcp --selector app=dns
+  tidegate create service resolver --port 53/udp --port 53/tcp --selector app=resolver
   tidegate create service web --port 80 --endpoint 10.1.1.11 --dry-run -o yaml > web.yaml";
 
 pub(super) const EDIT_HELP: &str = "\
