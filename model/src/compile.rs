@@ -58,6 +58,7 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
         external_ips: exposed(spec.external_ips.clone()),
         load_balancer_ips: exposed(snapshot.addresses_of(key).collect()),
         source_ranges: spec.load_balancer_source_ranges.iter().copied().collect(),
+        source_ranges_scope: spec.source_ranges_scope,
         ports,
         affinity_seconds: spec.affinity_seconds(),
         external_traffic_policy: spec.external_traffic_policy,

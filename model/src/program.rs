@@ -39,7 +39,7 @@ use crate::{
     cluster::compiled::{CompiledPort, CompiledService, UnsupportedField},
     kinds::service::{
         DRAIN_SECONDS_DEFAULT, Protocol, ProxyProtocol, RemovalPolicy, Scheduler, SchedulerFlag,
-        TrafficPolicy,
+        SourceRangesScope, TrafficPolicy,
     },
     primitives::{
         name::{Label, Name},
@@ -369,18 +369,10 @@ fn route(service: &CompiledService, port: &CompiledPort, chosen: &SelectedEndpoi
             ),
         },
     };
-    let is_open = service.source_ranges.is_empty()
-        || role == Role::ClusterIp
-        || service
-            .source_ranges
-            .iter()
-            .any(|range| range.prefix_len() == 0 && chosen.family() == IpFamily::of_net(range));
-    let of_family = |range: &&IpNet| IpFamily::of_net(range) == chosen.family();
     Route {
         role,
         port_name: port.name.clone(),
-        allowed_sources: (!is_open)
-            .then(|| service.source_ranges.iter().filter(of_family).copied().collect()),
+        allowed_sources: allowed_sources(service, chosen.family(), role),
         from_workloads,
         from_node,
         from_elsewhere,
@@ -395,4 +387,22 @@ fn route(service: &CompiledService, port: &CompiledPort, chosen: &SelectedEndpoi
         },
         leaving: chosen.leaving(),
     }
+}
+
+/// Returns the networks that may connect to the frontends of a role in an IP family; `None` permits all.
+fn allowed_sources(service: &CompiledService, family: IpFamily, role: Role) -> Option<BTreeSet<IpNet>> {
+    let scope = service.source_ranges_scope;
+    let is_restricted = match role {
+        Role::ClusterIp => false,
+        Role::LoadBalancer => true,
+        Role::ExternalIp | Role::NodePort => scope == SourceRangesScope::AllExternal,
+    };
+    if !is_restricted || service.source_ranges.is_empty() {
+        return None;
+    }
+    let of_family = service.source_ranges.iter().filter(|range| IpFamily::of_net(range) == family);
+    let ranges: BTreeSet<_> = of_family.copied().collect();
+    let is_everyone = ranges.iter().any(|range| range.prefix_len() == 0);
+    let is_family_open = ranges.is_empty() && scope == SourceRangesScope::LoadBalancerOnly;
+    (!is_everyone && !is_family_open).then_some(ranges)
 }

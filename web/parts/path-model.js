@@ -31,11 +31,19 @@ export function graphOf({ service, compiled, addresses, endpoints, nodes, explai
   if (endpoints.length === 0) endpointBoxes.push(noEndpoint(service));
   const announcers = [...new Map(fronts.map(({ announcer }) => [announcer.id, announcer])).values()];
   const clients = [
-    fronts.some(({ isInside }) => !isInside) && { id: 'client:outside', state: 'notice', title: 'Clients', note: compiled?.sourceRanges?.length ? `from ${compiled.sourceRanges.join(', ')}` : 'from anywhere' },
+    fronts.some(({ isInside }) => !isInside) && { id: 'client:outside', state: 'notice', title: 'Clients', note: allowedClients(compiled) },
     fronts.some(({ isInside }) => isInside) && { id: 'client:inside', state: 'notice', title: 'Workloads', note: 'inside' },
   ].filter(Boolean);
   const edges = [...frontEdges(fronts, nodeBoxes, explained), ...endpointEdges(nodes, endpoints, nodeBoxes, endpointBoxes, explained)];
   return { columns: [clients, fronts, announcers, nodeBoxes, endpointBoxes], edges: merged(edges) };
+}
+
+/** The clients outside of the cluster that may connect. */
+function allowedClients(compiled) {
+  const ranges = compiled?.sourceRanges ?? [];
+  if (ranges.length === 0) return 'from anywhere';
+  const entries = compiled.sourceRangesScope === 'LoadBalancerOnly' ? ', to load balancer addresses' : '';
+  return `from ${ranges.join(', ')}${entries}`;
 }
 
 /** The addresses of a Service, each with who answers for it. */

@@ -17,7 +17,7 @@ use crate::{
         resource::ServiceKey,
         service::{
             ForwardingMethod, Protocol, ProxyProtocol, RemovalPolicy, Scheduler, SchedulerFlag,
-            TrafficDistribution, TrafficPolicy,
+            SourceRangesScope, TrafficDistribution, TrafficPolicy,
         },
     },
     primitives::{
@@ -59,6 +59,9 @@ pub struct CompiledService {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub source_ranges: BTreeSet<IpNet>,
+    /// Entries that the source ranges restrict. Agents that do not know the field restrict all external entries.
+    #[serde(default, skip_serializing_if = "SourceRangesScope::is_default")]
+    pub source_ranges_scope: SourceRangesScope,
     /// Ports that clients connect to, with the endpoints of each.
     #[serde(deserialize_with = "exact")]
     pub ports: Vec<CompiledPort>,
@@ -121,6 +124,7 @@ impl CompiledService {
             external_ips: Vec::new(),
             load_balancer_ips: Vec::new(),
             source_ranges: BTreeSet::new(),
+            source_ranges_scope: SourceRangesScope::default(),
             ports: Vec::new(),
             affinity_seconds: None,
             external_traffic_policy: TrafficPolicy::default(),

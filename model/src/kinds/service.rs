@@ -97,13 +97,19 @@ pub struct ServiceSpec {
     #[serde(default, rename = "externalIPs", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 256)]
     pub external_ips: Vec<IpAddr>,
-    /// Client networks that may connect to load balancer addresses, external IPs and node ports, at most 256,
-    /// such as `192.0.2.0/24`. Connections from other sources are dropped without a response; the node itself
-    /// may always connect. Only allowed on a Service that is reachable at such an address. Default: all
-    /// networks.
+    /// Client networks that may connect to load balancer addresses and, by default, to external IPs and node ports
+    /// (see `sourceRangesScope`), at most 256, such as `192.0.2.0/24`. Connections from other sources are dropped
+    /// without a response; the node itself may always connect. Only allowed on a Service that is reachable at such
+    /// an address. Default: all networks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 256)]
     pub load_balancer_source_ranges: Vec<IpNet>,
+    /// Entries that `loadBalancerSourceRanges` restricts: `AllExternal` (load balancer addresses, external IPs and
+    /// node ports; an IP family without ranges is closed to clients) or `LoadBalancerOnly` (only load balancer
+    /// addresses of the IP families that have ranges, as in Kubernetes). `LoadBalancerOnly` requires type
+    /// LoadBalancer. Default: `AllExternal`.
+    #[serde(default, skip_serializing_if = "SourceRangesScope::is_default")]
+    pub source_ranges_scope: SourceRangesScope,
     /// Endpoints for traffic that enters at a node port, an external IP or a load balancer address. `Cluster`: all
     /// endpoints, which see the address of the node instead of the client's. `Local`: for clients outside the
     /// cluster only endpoints on the receiving node, which see the client address (except in userspace mode);
@@ -376,6 +382,27 @@ pub enum TrafficPolicy {
     Cluster,
     /// Only endpoints on the node that handles the connection.
     Local,
+}
+
+/// Entries that the source ranges of a Service restrict: `AllExternal` or `LoadBalancerOnly`. Source ranges never
+/// restrict cluster IPs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub enum SourceRangesScope {
+    /// Load balancer addresses, external IPs and node ports. If the Service has no range of an IP family, no client
+    /// of this family may connect.
+    #[default]
+    AllExternal,
+    /// Load balancer addresses only. If the Service has no range of an IP family, all clients of this family may
+    /// connect, as in Kubernetes.
+    LoadBalancerOnly,
+}
+
+impl SourceRangesScope {
+    /// True if the value is the default.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Preference for nearby endpoints (Kubernetes KEP-4444, KEP-3015): `PreferSameZone`, `PreferSameNode`, or

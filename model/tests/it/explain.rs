@@ -193,6 +193,21 @@ fn f166_source_ranges_allow_and_refuse() {
     assert!(only(&denied).candidates.is_empty(), "nothing is chosen for who may not connect");
 }
 
+/// With scope LoadBalancerOnly, source ranges do not restrict node ports, and the explanation states the reason.
+#[test]
+fn f166_source_ranges_of_scope_load_balancer_only_leave_node_ports_open() {
+    let world = World::new(&json!({
+        "type": "LoadBalancer", "loadBalancerSourceRanges": ["198.51.100.0/28"],
+        "sourceRangesScope": "LoadBalancerOnly",
+        "ports": [{ "name": "http", "port": 80, "targetPort": 8080, "nodePort": 30080 }],
+    }));
+    let packet = world.packet("198.51.100.77", "192.0.2.200", 30080);
+    assert_eq!(broken(&packet), None);
+    let step = only(&packet).steps.iter().find(|step| step.about == About::SourceRanges).unwrap();
+    assert_eq!(step.outcome, "every source may connect");
+    assert!(step.why.contains("LoadBalancerOnly"), "{}", step.why);
+}
+
 /// A workload of another node that uses this node's node port is external: an endpoint on a third node would reply
 /// to it directly.
 #[test]

@@ -10,7 +10,7 @@ use model::{
     cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService},
     kinds::{
         resource::ServiceKey,
-        service::{Protocol, TrafficDistribution, TrafficPolicy},
+        service::{Protocol, SourceRangesScope, TrafficDistribution, TrafficPolicy},
     },
     primitives::{
         name::{Label, Name},
@@ -95,8 +95,9 @@ fn ports() -> impl Strategy<Value = Vec<CompiledPort>> {
 fn a_service() -> impl Strategy<Value = CompiledService> {
     let policy = || select(vec![TrafficPolicy::Cluster, TrafficPolicy::Local]);
     let near = select(vec![TrafficDistribution::PreferSameZone, TrafficDistribution::PreferSameNode]);
-    (ports(), policy(), policy(), prop::option::of(near), any::<bool>(), any::<bool>()).prop_map(
-        |(ports, external, internal, near, has_ranges, is_v4_only)| {
+    let scope = select(vec![SourceRangesScope::AllExternal, SourceRangesScope::LoadBalancerOnly]);
+    (ports(), policy(), policy(), prop::option::of(near), (0_usize..=2, scope), any::<bool>()).prop_map(
+        |(ports, external, internal, near, (ranges_count, source_ranges_scope), is_v4_only)| {
             let both = |v4: &str, v6: &str| {
                 let all = [ip(v4), ip(v6)];
                 if is_v4_only { all[..1].to_vec() } else { all.to_vec() }
@@ -107,7 +108,8 @@ fn a_service() -> impl Strategy<Value = CompiledService> {
                 ip_families: if is_v4_only { vec![IpFamily::V4] } else { IpFamily::ALL.to_vec() },
                 external_ips: both("192.0.2.9", "2001:db8:e::9"),
                 load_balancer_ips: both("192.0.2.7", "2001:db8:e::7"),
-                source_ranges: if has_ranges { ranges.into() } else { BTreeSet::new() },
+                source_ranges: ranges.into_iter().take(ranges_count).collect(),
+                source_ranges_scope,
                 ports,
                 external_traffic_policy: external,
                 internal_traffic_policy: internal,
@@ -289,17 +291,26 @@ proptest! {
         }
     }
 
-    /// Source ranges drop connections from other sources at every frontend except the cluster IP. The node itself
-    /// is always allowed.
+    /// Source ranges drop connections from other sources at every frontend except the cluster IP or, with scope
+    /// LoadBalancerOnly, at load balancer addresses of the families with ranges only. The node itself is always
+    /// allowed. All other connections are treated as without ranges.
     #[test]
-    fn source_ranges_restrict_every_outside_frontend(service in a_service(), place in a_place(), known in any::<bool>()) {
-        let program = program(&service, &place).unwrap();
-        for (_, route, (source, class), fate) in every_fate(&program, &networks(known)) {
-            let is_guarded = !service.source_ranges.is_empty() && route.role != Role::ClusterIp;
-            let is_named = class == Class::Node || service.source_ranges.iter().any(|range| range.contains(&source));
-            if is_guarded && !is_named {
-                prop_assert_eq!(fate, Fate::Drop);
-            }
+    fn source_ranges_restrict_the_frontends_of_their_scope(service in a_service(), place in a_place(), known in any::<bool>()) {
+        let restricted = program(&service, &place).unwrap();
+        let open = program(&CompiledService { source_ranges: BTreeSet::new(), ..service.clone() }, &place).unwrap();
+        let networks = networks(known);
+        let both = every_fate(&restricted, &networks).into_iter().zip(every_fate(&open, &networks));
+        for ((_, route, (source, class), fate), (.., without_ranges)) in both {
+            let ranges = &service.source_ranges;
+            let has_family = ranges.iter().any(|range| IpFamily::of_net(range) == IpFamily::of(source));
+            let is_guarded = match (service.source_ranges_scope, route.role) {
+                (_, Role::ClusterIp) => false,
+                (SourceRangesScope::AllExternal, _) => !ranges.is_empty(),
+                (SourceRangesScope::LoadBalancerOnly, role) => has_family && role == Role::LoadBalancer,
+            };
+            let is_named = class == Class::Node || ranges.iter().any(|range| range.contains(&source));
+            let expected = if is_guarded && !is_named { Fate::Drop } else { without_ranges };
+            prop_assert_eq!(fate, expected);
         }
     }
 

@@ -140,6 +140,11 @@ fn source_ranges_need_an_outside_frontend() {
             (with(json!({ "type": "NodePort" })), &[]),
             (with(json!({ "externalIPs": ["192.0.2.9"] })), &[]),
             (with(json!({})), &["/spec/loadBalancerSourceRanges Conflict"]),
+            (with(json!({ "type": "LoadBalancer", "sourceRangesScope": "LoadBalancerOnly" })), &[]),
+            (
+                with(json!({ "type": "NodePort", "sourceRangesScope": "LoadBalancerOnly" })),
+                &["/spec/sourceRangesScope Conflict"],
+            ),
             (
                 with(
                     json!({ "type": "NodePort", "loadBalancerSourceRanges": ["10.0.0.1/8", "::/0", "::/0"] }),

@@ -129,7 +129,9 @@ fn the_page_of_fields_states_the_limit_of_ports_and_the_reach_of_source_ranges()
     let ports = line("spec.ports[].name");
     assert!(ports.contains(&format!("at most {} ports", model::kinds::service::PORTS_MAX)), "{ports}");
     let ranges = line("spec.loadBalancerSourceRanges");
-    for words in ["approximated", "node ports and external IPs", "The node itself", "IP family"] {
+    for words in
+        ["approximated", "LoadBalancerOnly", "node ports, external IPs", "The node itself", "IP family"]
+    {
         assert!(ranges.contains(words), "{words}: {ranges}");
     }
 }

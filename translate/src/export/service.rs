@@ -5,7 +5,7 @@ use model::kinds::{
     metadata::Metadata,
     service::{
         ClusterIp, ForwardingMethod, LoadBalancer, Protocol, RemovalPolicy, ServicePort, ServiceSpec,
-        ServiceType, SessionAffinity, TrafficPolicy,
+        ServiceType, SessionAffinity, SourceRangesScope, TrafficPolicy,
     },
 };
 use serde_json::{Map, Value, json};
@@ -47,10 +47,26 @@ fn addresses(line: &mut DocumentDraft<'_>, spec: &ServiceSpec) {
     line.put("ipFamilyPolicy", "ipFamilyPolicy", json!(spec.ip_family_policy));
     line.put("externalIPs", "externalIPs", json!(spec.external_ips));
     line.put("externalName", "externalName", json!(spec.external_name));
-    line.put("loadBalancerSourceRanges", "loadBalancerSourceRanges", json!(spec.load_balancer_source_ranges));
+    source_ranges(line, spec);
     let allocate = spec.allocate_load_balancer_node_ports;
     line.put("allocateLoadBalancerNodePorts", "allocateLoadBalancerNodePorts", json!(allocate));
     line.put("healthCheckNodePort", "healthCheckNodePort", json!(spec.health_check_node_port));
+}
+
+fn source_ranges(line: &mut DocumentDraft<'_>, spec: &ServiceSpec) {
+    let ranges = &spec.load_balancer_source_ranges;
+    if ranges.is_empty() {
+        return;
+    }
+    let field = "loadBalancerSourceRanges";
+    match spec.source_ranges_scope {
+        SourceRangesScope::LoadBalancerOnly => line.put(field, field, json!(ranges)),
+        SourceRangesScope::AllExternal => {
+            let said = "Kubernetes leaves node ports, external IPs and an IP family without ranges open";
+            line.made.report.approximated("spec.loadBalancerSourceRanges", said);
+            line.spec.insert(field.to_owned(), json!(ranges));
+        }
+    }
 }
 
 fn traffic(line: &mut DocumentDraft<'_>, spec: &ServiceSpec) {
@@ -85,6 +101,7 @@ fn only_here(line: &mut DocumentDraft<'_>, spec: &ServiceSpec) {
         session_affinity_config: _,
         external_ips: _,
         load_balancer_source_ranges: _,
+        source_ranges_scope: _,
         external_traffic_policy: _,
         internal_traffic_policy: _,
         health_check_node_port: _,

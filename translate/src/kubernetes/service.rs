@@ -75,8 +75,12 @@ pub fn service(settings: &Settings, around: &Surroundings, service: &Value) -> T
         Value::Array(items(theirs, "/ports").iter().map(|at| port(settings, at)).collect()),
     );
     if let Some(ranges) = spec.get_mut("loadBalancerSourceRanges").and_then(Value::as_array_mut) {
-        for range in ranges {
+        for range in ranges.iter_mut() {
             *range = json!(crate::json::scalar(range).trim());
+        }
+        if !ranges.is_empty() {
+            // Kubernetes leaves node ports, external IPs and an IP family without ranges open.
+            spec.insert("sourceRangesScope".to_owned(), json!("LoadBalancerOnly"));
         }
     }
     distribution(theirs, &mut spec, &mut made);
@@ -158,6 +162,8 @@ fn addressed(
         (Claim::None | Claim::Proxied, _) => {
             // Meaningless with another load balancer.
             spec.remove("allocateLoadBalancerNodePorts");
+            spec.remove("loadBalancerSourceRanges");
+            spec.remove("sourceRangesScope");
             return;
         }
     }

@@ -95,10 +95,12 @@ pub const TABLE: &[Field] = &[
                                                     flag, those without a class"),
     row(Service, "spec.loadBalancerIP", Mapped, "`spec.loadBalancer.addresses`, unless an annotation \
                                                  requests addresses"),
-    row(Service, "spec.loadBalancerSourceRanges", Approximated, "the ranges also apply to node ports and external IPs. \
-                                                                 The node itself may always connect. If no \
-                                                                 range is of an IP family, other clients of \
-                                                                 this family are dropped"),
+    row(Service, "spec.loadBalancerSourceRanges", Approximated, "with `spec.sourceRangesScope: LoadBalancerOnly`, so \
+                                                                 that node ports, external IPs and an IP family \
+                                                                 without ranges stay open. The node itself may \
+                                                                 always connect. Not used for a Service of \
+                                                                 another load balancer, whose addresses are not \
+                                                                 served"),
     row(Service, "spec.allocateLoadBalancerNodePorts", ProxyOnly, "with `--mode load-balancer` Tidegate opens no node ports"),
     row(Service, "spec.clusterIP", ProxyOnly, "must be within the control server's `--service-cidr`"),
     row(Service, "spec.clusterIPs", ProxyOnly, "must be within the control server's `--service-cidr`"),

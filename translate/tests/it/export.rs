@@ -143,6 +143,10 @@ fn service() -> impl Strategy<Value = Value> {
     (optional, ports, any::<bool>()).prop_map(|(mut spec, ports, sticky)| {
         spec.insert("type".to_owned(), json!("LoadBalancer"));
         spec.insert("ports".to_owned(), ports);
+        // Other scopes are approximated.
+        if spec.contains_key("loadBalancerSourceRanges") {
+            spec.insert("sourceRangesScope".to_owned(), json!("LoadBalancerOnly"));
+        }
         if sticky {
             spec.insert("sessionAffinity".to_owned(), json!("ClientIP"));
             spec.insert("sessionAffinityConfig".to_owned(), json!({ "clientIP": { "timeoutSeconds": 77 } }));

@@ -22,9 +22,11 @@ use crate::{
 };
 
 /// Returns the optional fields of a Service as titles and values. A field with an empty value is not printed.
-fn service_fields(spec: &ServiceSpec) -> [(&'static str, String); 17] {
+fn service_fields(spec: &ServiceSpec) -> [(&'static str, String); 18] {
     let affinity = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
     let balancer = spec.load_balancer.as_ref();
+    let scope =
+        if spec.source_ranges_scope.is_default() { String::new() } else { word(&spec.source_ranges_scope) };
     let addresses = balancer.map(|balancer| words(&balancer.addresses)).unwrap_or_default();
     [
         ("IP families", words(&spec.ip_families)),
@@ -35,6 +37,7 @@ fn service_fields(spec: &ServiceSpec) -> [(&'static str, String); 17] {
         ("Internal policy", word(&spec.internal_traffic_policy)),
         ("Distribution", word(&spec.traffic_distribution)),
         ("Source ranges", words(&spec.load_balancer_source_ranges)),
+        ("Source ranges at", scope),
         ("Health check port", word(&spec.health_check_node_port)),
         ("Address pool", word(&balancer.and_then(|balancer| balancer.pool.as_ref()))),
         ("Wanted addresses", addresses),

@@ -8,7 +8,7 @@ use super::{check_address, check_length, check_network, check_one_per_family, ch
 use crate::{
     kinds::service::{
         ADDRESSES_MAX, AFFINITY_TIMEOUT_SECONDS_MAX, ClusterIp, IpFamilyPolicy, ServiceSpec, ServiceType,
-        SessionAffinity, TrafficPolicy,
+        SessionAffinity, SourceRangesScope, TrafficPolicy,
     },
     primitives::{
         net::IpFamily,
@@ -147,6 +147,12 @@ fn source_ranges(spec: &ServiceSpec, found: &mut Vec<Violation>) {
         let hint =
             "the ranges guard node ports, externalIPs and load balancer addresses; cluster IPs have none";
         found.push(Violation::new(at, Conflict, message).hint(hint));
+    }
+    let is_balancer = spec.service_type == ServiceType::LoadBalancer;
+    if spec.source_ranges_scope == SourceRangesScope::LoadBalancerOnly && !is_balancer {
+        let message = "must be AllExternal unless type is LoadBalancer";
+        let hint = "with LoadBalancerOnly the ranges would restrict nothing";
+        found.push(Violation::new("/spec/sourceRangesScope", Conflict, message).hint(hint));
     }
     if check_length(at, ranges.len(), ADDRESSES_MAX, found) {
         check_unique(ranges.iter(), |index| format!("{at}/{index}"), found);

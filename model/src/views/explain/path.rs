@@ -19,7 +19,7 @@ use crate::{
     kinds::{
         node::{NodeSpec, ProxyMode},
         resource::ServiceKey,
-        service::TrafficPolicy,
+        service::{SourceRangesScope, TrafficPolicy},
     },
     observed::{
         rollup::{AnnouncementInputs, NodeView, progress},
@@ -66,8 +66,8 @@ pub(super) fn path(of: &AnnouncementInputs<'_>, packet: &Packet, node: &Name, ch
     steps.push(frontend_step(&decision, &programs, packet));
     if let FrontendMatch::Frontend { of: key, frontend, route } = &decision.matched {
         service = Some((*key).clone());
-        steps.extend(admission_step(&decision, route, packet));
         if let Some((_, compiled)) = programs.get(*key) {
+            steps.extend(admission_step(&decision, route, compiled, packet));
             let targets = match &decision.fate {
                 Fate::Forward { targets, .. } => targets.clone(),
                 Fate::Untouched | Fate::Reject | Fate::Drop | Fate::Relay(_) => BTreeMap::new(),
@@ -286,13 +286,38 @@ fn frontend_step(
     }
 }
 
+/// Returns the step of a frontend that the scope of the source ranges leaves open; `None` if the Service has no
+/// source ranges, and for cluster IPs.
+fn unrestricted_step(route: &Route, service: &CompiledService, packet: &Packet) -> Option<Step> {
+    if service.source_ranges.is_empty() || service.source_ranges_scope == SourceRangesScope::AllExternal {
+        return None;
+    }
+    let family = IpFamily::of(packet.destination);
+    let why = match route.role {
+        Role::ClusterIp => return None,
+        Role::ExternalIp | Role::NodePort => {
+            "the source ranges restrict load balancer addresses only (spec.sourceRangesScope: LoadBalancerOnly)"
+                .to_owned()
+        }
+        Role::LoadBalancer if service.source_ranges.iter().any(|net| IpFamily::of_net(net) == family) => {
+            return None;
+        }
+        Role::LoadBalancer => format!(
+            "no source range is of family {} (spec.sourceRangesScope: LoadBalancerOnly)",
+            family.as_str()
+        ),
+    };
+    Some(Step::fine(About::SourceRanges, "every source may connect").because(why))
+}
+
 fn admission_step(
     decision: &OracleDecision<'_, &ServiceKey>,
     route: &Route,
+    service: &CompiledService,
     packet: &Packet,
 ) -> Option<Step> {
     let about = About::SourceRanges;
-    let allowed = route.allowed_sources.as_ref()?;
+    let Some(allowed) = &route.allowed_sources else { return unrestricted_step(route, service, packet) };
     Some(match decision.admission {
         Admission::Open => Step::fine(about, "every source may connect"),
         Admission::Within(net) => {

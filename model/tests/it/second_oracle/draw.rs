@@ -22,7 +22,7 @@ use model::{
         resource::{Object, ServiceKey, Spec},
         service::{
             ClusterIp, Protocol, RemovalPolicy, Scheduler, ServicePort, ServiceSpec, SessionAffinity,
-            TargetPort, TrafficDistribution, TrafficPolicy,
+            SourceRangesScope, TargetPort, TrafficDistribution, TrafficPolicy,
         },
     },
     primitives::{
@@ -315,7 +315,8 @@ fn service(options: DrawOptions) -> impl Strategy<Value = ServiceDraft> {
 /// Generates the settings of a Service: policies, preferences, source ranges, affinity and removal.
 fn settings(options: DrawOptions) -> impl Strategy<Value = ServiceSpec> {
     let policies = (any::<bool>(), any::<bool>(), option::weighted(0.3, distribution()));
-    let ranges = prop_oneof![3 => Just(Vec::new()), 1 => vec(select(&SOURCES[..]), 1..4)];
+    let scope = select(&[SourceRangesScope::AllExternal, SourceRangesScope::LoadBalancerOnly][..]);
+    let ranges = (prop_oneof![3 => Just(Vec::new()), 1 => vec(select(&SOURCES[..]), 1..4)], scope);
     let removal = select(&[RemovalPolicy::Keep, RemovalPolicy::Drain, RemovalPolicy::Reset][..]);
     let scheduler = option::of(any::<Index>());
     let rare = (weighted(0.1), weighted(0.05), 0..24_u8);
@@ -328,7 +329,8 @@ fn settings(options: DrawOptions) -> impl Strategy<Value = ServiceSpec> {
                 internal_traffic_policy: policy(internal),
                 external_traffic_policy: policy(external),
                 traffic_distribution: near,
-                load_balancer_source_ranges: nets(&ranges),
+                load_balancer_source_ranges: nets(&ranges.0),
+                source_ranges_scope: ranges.1,
                 session_affinity: if is_sticky { SessionAffinity::ClientIP } else { SessionAffinity::None },
                 scheduler: scheduler.map(|one| {
                     Scheduler(Label::parse(options.schedulers[one.index(options.schedulers.len())]).unwrap())

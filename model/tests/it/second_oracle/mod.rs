@@ -24,8 +24,8 @@ use model::{
         maintenance::MaintenanceMode,
         node::NodeSpec,
         service::{
-            ClusterIp, Protocol, ServicePort, ServiceSpec, ServiceType, TargetPort, TrafficDistribution,
-            TrafficPolicy,
+            ClusterIp, Protocol, ServicePort, ServiceSpec, ServiceType, SourceRangesScope, TargetPort,
+            TrafficDistribution, TrafficPolicy,
         },
     },
     primitives::{net::IpFamily, quantity::Weight},
@@ -346,14 +346,19 @@ impl Estate {
 }
 
 /// Source ranges limit the clients of every address but the cluster IP; other clients are dropped. Ranges of the
-/// other IP family allow no client. The node itself may always connect.
+/// other IP family allow no client. With scope `LoadBalancerOnly`, they limit the clients of load balancer addresses
+/// only, and nobody in an IP family without ranges, as kube-proxy does. The node itself may always connect.
 fn may_connect(hit: &Hit<'_>, connection: &Connection) -> bool {
     let ranges = &hit.service.spec.load_balancer_source_ranges;
+    let is_kubernetes = hit.service.spec.source_ranges_scope == SourceRangesScope::LoadBalancerOnly;
+    let family = IpFamily::of(connection.destination);
+    let has_family = ranges.iter().any(|range| IpFamily::of_net(range) == family);
+    let is_named = connection.is_from_node || contains(ranges.iter(), connection.source);
     match hit.entrance {
         Entrance::ClusterIp => true,
-        Entrance::LoadBalancerIp | Entrance::ExternalIp | Entrance::NodePort => {
-            ranges.is_empty() || connection.is_from_node || contains(ranges.iter(), connection.source)
-        }
+        Entrance::LoadBalancerIp if is_kubernetes => !has_family || is_named,
+        Entrance::ExternalIp | Entrance::NodePort if is_kubernetes => true,
+        Entrance::LoadBalancerIp | Entrance::ExternalIp | Entrance::NodePort => ranges.is_empty() || is_named,
     }
 }
 

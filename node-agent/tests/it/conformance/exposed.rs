@@ -1,6 +1,6 @@
 //! Conformance scenarios of node ports, external addresses, load balancer addresses and source ranges.
 
-use model::wire::feed::NodeState;
+use model::{primitives::net::IpFamily, wire::feed::NodeState};
 use node_agent::dataplane::Outcome;
 
 use super::scenario::{Scenario, scenario};
@@ -54,6 +54,12 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("Source ranges admit and drop at a node port", "F049", ranges_node_port),
     scenario("Source ranges leave the cluster IP open", "F049", ranges_cluster_ip),
     scenario("Source ranges can change while a client is outside", "F049", ranges_change).stands_for("L3"),
+    scenario(
+        "Source ranges of scope LoadBalancerOnly leave other entries and other families open",
+        "F049 F097",
+        ranges_load_balancer_only,
+    )
+    .stands_for("L3"),
     scenario("A range of everything restricts nobody", "F049", ranges_everything),
     scenario("Of two Services at one frontend the first has it and the other fails", "F034", collision)
         .stands_for("S17"),
@@ -272,6 +278,43 @@ fn ranges_change(b: &mut Bench) {
     b.expect_from(&[second], b.outer(1), 80, Mask(&[A, B]));
     b.set(&[&open]);
     b.expect(&[Client, C, D], TCP, b.outer(1), 80, Mask(&[A, B]));
+}
+
+/// The behavior of kube-proxy: node ports, external IPs and the addresses of a family without ranges stay open. The
+/// scope can change while clients connect.
+fn ranges_load_balancer_only(b: &mut Bench) {
+    let open = b
+        .service("web", 1)
+        .load_balancer_ip(b.outer(1))
+        .external_ip(b.outer(2))
+        .tcp(80, &[A, B])
+        .node_port(30080);
+    let other_family = match b.family {
+        IpFamily::V4 => "2001:db8::2/128",
+        IpFamily::V6 => "192.0.2.2/32",
+    };
+    let ranges = open.clone().sources(RANGES);
+    let outside = client_address(b.family, 1);
+    for _ in 0..2 {
+        b.set(&[&ranges.clone().load_balancer_only()]);
+        inside_and_outside(b, b.outer(1), 80);
+        for (address, port) in [(b.outer(2), 80), (b.node_address(), 30080)] {
+            b.expect_from(&[outside], address, port, Mask(&[A, B]));
+            b.expect(&[C, D], TCP, address, port, Mask(&[A, B]));
+        }
+        b.set(&[&ranges]);
+        for (address, port) in [(b.outer(1), 80), (b.outer(2), 80), (b.node_address(), 30080)] {
+            b.expect_from(&[outside], address, port, Silence);
+        }
+    }
+    b.set(&[&open.clone().sources(&[other_family]).load_balancer_only()]);
+    for (address, port) in [(b.outer(1), 80), (b.outer(2), 80), (b.node_address(), 30080)] {
+        b.expect(&[Client, C, D, Node], TCP, address, port, Mask(&[A, B]));
+    }
+    b.set(&[&open.sources(&[other_family])]);
+    for (address, port) in [(b.outer(1), 80), (b.outer(2), 80), (b.node_address(), 30080)] {
+        b.expect(&[Client, C, D], TCP, address, port, Silence);
+    }
 }
 
 fn ranges_everything(b: &mut Bench) {

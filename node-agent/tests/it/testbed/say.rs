@@ -6,7 +6,7 @@ use model::{
     cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService},
     kinds::{
         resource::ServiceKey,
-        service::{Protocol, Scheduler, TrafficDistribution, TrafficPolicy},
+        service::{Protocol, Scheduler, SourceRangesScope, TrafficDistribution, TrafficPolicy},
     },
     primitives::{
         name::{Label, Name},
@@ -184,6 +184,12 @@ impl Build {
 
     pub fn sources(mut self, ranges: &[&str]) -> Self {
         self.service.source_ranges = ranges.iter().map(|range| range.parse().unwrap()).collect();
+        self
+    }
+
+    /// Restricts the source ranges to load balancer addresses.
+    pub fn load_balancer_only(mut self) -> Self {
+        self.service.source_ranges_scope = SourceRangesScope::LoadBalancerOnly;
         self
     }
 
