@@ -23,6 +23,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Time after the last report for which a node counts as connected, in seconds.
 pub(crate) const LEASE_SECS: i64 = ANNOUNCEMENT_LEASE_SECS;
+/// Time in seconds after the last alternation of two boot ids in which two agents use the name of a node. Both report
+/// at least every 5 s, so that their reports alternate within this time.
+const CONTEST_SECS: i64 = 6;
 /// Minimum interval in seconds between two writes of a node's last report time to the store: accurate enough after
 /// a restart, and 17 writes a second for 1,000 nodes.
 const LAST_SEEN_STORED_EVERY_SECS: i64 = 60;
@@ -212,7 +215,8 @@ impl Nodes {
             let report = entry.and_then(|entry| entry.report.clone());
             let is_recent = |at: Timestamp| now.unix_seconds() - at.unix_seconds() <= LEASE_SECS;
             let is_connected = report.is_some() && last_report.is_some_and(is_recent);
-            let is_contested = entry.and_then(|entry| entry.contested_at).is_some_and(is_recent);
+            let is_alternating = |at: Timestamp| now.unix_seconds() - at.unix_seconds() <= CONTEST_SECS;
+            let is_contested = entry.and_then(|entry| entry.contested_at).is_some_and(is_alternating);
             let is_lost = !is_connected && gone.nodes.contains(name);
             let has_left = entry.is_some_and(|entry| entry.has_left);
             Row { is_connected, has_left, is_contested, is_lost, last_report, report }

@@ -342,3 +342,30 @@ async fn endpoints_that_nobody_checks_are_shown_as_not_checked() {
     apply(&server, 2, json!({ "type": "Tcp" })).await;
     until(&server, "/v1/status", |_, status| status["services"]["notChecked"] == 0).await;
 }
+
+/// Two agents with one node name are a problem in the status, and the node does not count as connected. The state
+/// ends soon after one of them is gone.
+#[tokio::test]
+async fn two_agents_of_one_name_are_shown_until_one_is_gone() {
+    let server = support::start().await;
+    let body = json!({ "metadata": { "name": "a" }, "spec": {} });
+    assert_eq!(server.call("POST", "/v1/nodes", Some(body)).await.0, 201);
+    let say = async |boot_id: &str| {
+        let (status, body) =
+            server.call("PUT", "/v1/nodes/a/report", Some(report(json!({ "bootId": boot_id })))).await;
+        assert_eq!(status, 204, "{body}");
+    };
+    for boot_id in ["one", "two", "one", "two"] {
+        say(boot_id).await;
+        server.source.advance(2);
+    }
+    let status = until(&server, "/v1/status", |_, status| status["nodes"]["connected"] == 0).await;
+    let problem = status["problems"].as_array().unwrap().iter().find(|one| one["reason"] == "TwoAgents");
+    assert!(problem.is_some(), "{status}");
+    for _ in 0..3 {
+        server.source.advance(2);
+        say("two").await;
+    }
+    let status = until(&server, "/v1/status", |_, status| status["nodes"]["connected"] == 1).await;
+    assert_eq!(status["problems"].as_array().unwrap().len(), 0, "{status}");
+}

@@ -130,7 +130,7 @@ fn gather_nodes(
             sessions: announced.sessions.get(view.name).copied(),
         };
         into.nodes.push(nodes::judge(&sight, &forms, now, &mut into.findings));
-        into.counts.connected += usize::from(view.is_connected);
+        into.counts.connected += usize::from(holds(&status.conditions, ConditionType::Connected));
         into.counts.converged += usize::from(holds(&status.conditions, ConditionType::Converged));
     }
 }
