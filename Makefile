@@ -2,19 +2,21 @@
 .PHONY: setup build lab deb test soak soak-cluster bench openapi book images lab-images
 
 setup:
-	@lab/setup.sh
+	@lab/setup.sh test
 
 build: setup
 	@cargo build --workspace --locked
 
-# A cluster in network namespaces. With ONCE=1 it ends by itself; its exit status is 0 if the cluster works.
-lab: setup
+# A cluster in network namespaces. With ONCE=1 it ends by itself; its exit status is 0 if the cluster works. Installs and builds
+# only what it needs.
+lab:
+	@lab/setup.sh lab
 	@cargo build --locked -p lab -p api -p node-agent -p cli --bins
 	@lab/as-root.sh target/debug/tidegate-lab --once=$(ONCE)
 
 # Debian packages in target/debian. PROFILE=dev packs what `make build` has built, for trying out; VERSION=… names another version.
 deb: setup
-	@cargo build --profile $(or $(PROFILE),release) --locked -p api -p node-agent -p cli -p sync -p dns --bins
+	@cargo build --profile $(or $(PROFILE),release) --locked -p api -p node-agent -p cli -p sync -p dns -p lab --bins
 	@packaging/debian/build.sh target/$(if $(filter dev,$(PROFILE)),debug,$(or $(PROFILE),release)) target/debian
 
 # All checks. The end shows the duration of each stage; the last line counts the checks and tests.

@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# Installs what building, the lab and the tests need on Debian or Ubuntu. Says nothing when all of it is there.
+# Installs the packages that building needs on Debian or Ubuntu, with those of the lab or of the tests, and prints their size.
+# Prints nothing if all are installed.
+#
+#   lab/setup.sh [lab|test]
 set -euo pipefail
 
 if ! command -v cargo >/dev/null; then
@@ -7,27 +10,35 @@ if ! command -v cargo >/dev/null; then
   exit 1
 fi
 
-# command:package
-needed=(nft:nftables iptables:iptables ipset:ipset ipvsadm:ipvsadm ip:iproute2 conntrack:conntrack modprobe:kmod linux.uml:user-mode-linux
-  keepalived:keepalived arping:iputils-arping ndisc6:ndisc6 tcpdump:tcpdump bird:bird2 gobgpd:gobgpd exabgp:exabgp
-  dockerd:docker.io docker-compose:docker-compose busybox:busybox-static dnsmasq:dnsmasq-base curl:curl gcc:gcc g++:g++ make:make pkg-config:pkg-config
-  nginx:nginx-light haproxy:haproxy dig:bind9-dnsutils
-  protoc:protobuf-compiler etcd:etcd-server etcdctl:etcd-client systemd-analyze:systemd
-  dpkg-shlibdeps:dpkg-dev strip:binutils man:man-db sysctl:procps
-  chromium:chromium chromedriver:chromium-driver npm:npm kubectl:kubernetes-client)
+case ${1:-test} in lab | test) ;; *) echo "usage: lab/setup.sh [lab|test]" >&2; exit 2 ;; esac
+
+# command:package. First those of building and of the lab.
+needed=(gcc:gcc make:make protoc:protobuf-compiler ip:iproute2 nft:nftables)
+if [ "${1:-test}" = test ]; then
+  needed+=(iptables:iptables ipset:ipset ipvsadm:ipvsadm conntrack:conntrack modprobe:kmod linux.uml:user-mode-linux
+    keepalived:keepalived arping:iputils-arping ndisc6:ndisc6 tcpdump:tcpdump bird:bird2 gobgpd:gobgpd exabgp:exabgp
+    dockerd:docker.io docker-compose:docker-compose busybox:busybox-static dnsmasq:dnsmasq-base curl:curl g++:g++ pkg-config:pkg-config
+    nginx:nginx-light haproxy:haproxy dig:bind9-dnsutils
+    etcd:etcd-server etcdctl:etcd-client systemd-analyze:systemd
+    dpkg-shlibdeps:dpkg-dev strip:binutils man:man-db sysctl:procps
+    chromium:chromium chromedriver:chromium-driver npm:npm kubectl:kubernetes-client)
+fi
 missing=()
 for pair in "${needed[@]}"; do
   PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
 done
-[ -e /usr/lib/frr/bfdd ] || missing+=(frr)
-# A system clock for one process.
-compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null || missing+=(libfaketime)
-# What relays connections, beside HTTP.
-[ -e /usr/lib/nginx/modules/ngx_stream_module.so ] || missing+=(libnginx-mod-stream)
-# What etcd's protocol files import.
+# What etcd's protocol files import, and what gcc only recommends.
 [ -e /usr/include/google/protobuf/descriptor.proto ] || missing+=(libprotobuf-dev)
-[ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
-python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+[ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
+if [ "${1:-test}" = test ]; then
+  [ -e /usr/lib/frr/bfdd ] || missing+=(frr)
+  # A system clock for one process.
+  compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null || missing+=(libfaketime)
+  # What relays connections, beside HTTP.
+  [ -e /usr/lib/nginx/modules/ngx_stream_module.so ] || missing+=(libnginx-mod-stream)
+  [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
+  python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+fi
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 if ! command -v apt-get >/dev/null; then
@@ -46,5 +57,6 @@ if [ ! -e "$policy" ]; then
   chmod +x "$policy"
 fi
 apt-get update -qq
+apt-get install --no-install-recommends --assume-no "$@" 2>/dev/null </dev/null | sed -n '/^Need to get\|^After this operation/s/^/  /p' || true
 apt-get install -y -qq --no-install-recommends "$@" >/dev/null </dev/null
 END

@@ -30,7 +30,7 @@ pub mod top;
 pub mod wait;
 pub mod what_if;
 
-use std::{net::IpAddr, path::PathBuf, time::Duration};
+use std::{ffi::OsString, net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{
     Args, Parser, Subcommand, ValueEnum,
@@ -224,6 +224,9 @@ pub enum Command {
     /// Maintain a store on the machine that holds it (runs `tidegate-api store`)
     #[command(disable_help_flag = true, after_help = help::STORE_HELP)]
     Store(backup::Store),
+    /// Run a demonstration cluster in network namespaces of this machine (runs `tidegate-lab`)
+    #[command(disable_help_flag = true, after_help = help::DEMO_HELP)]
+    Demo(Demo),
     /// Create, list and revoke API tokens
     #[command(subcommand, after_help = help::TOKEN_HELP, disable_help_subcommand = true)]
     Token(security::Token),
@@ -281,6 +284,14 @@ pub struct Describe {
         value_parser = Namespace::parse
     )]
     pub namespace: Namespace,
+}
+
+/// Arguments of `demo`.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// Arguments of `tidegate-lab`, such as --once
+    #[arg(value_name = "ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<OsString>,
 }
 
 /// Arguments of `status`.

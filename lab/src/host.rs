@@ -9,6 +9,7 @@ pub mod modes;
 pub mod netns;
 pub mod random;
 pub mod registry;
+pub mod requirements;
 pub mod scratch;
 pub mod shell;
 pub mod wait;

@@ -1,4 +1,4 @@
-//! Program behind `make lab`: starts a cluster on this machine and runs a scripted demonstration, from the
+//! Program behind `make lab` and `tidegate demo`: starts a cluster on this machine and runs a scripted demonstration, from the
 //! first REST call to real packets.
 //!
 //! Every step is checked: requests are sent from sockets in network namespaces, pass the kernel rules of the
@@ -6,30 +6,49 @@
 
 mod demo;
 
-use std::{io::Write, process::ExitCode, sync::mpsc};
+use std::{io::Write, path::PathBuf, process::ExitCode, sync::mpsc};
 
 use anyhow::{Context, Result};
-use clap::Parser;
+use clap::{CommandFactory, Parser, Subcommand};
 use lab::{
     cluster::deployment::{Cluster, Options},
     fixtures::teams,
-    host::{kernel, registry},
+    host::{kernel, registry, requirements},
     network::{forward, topology},
 };
+use man_pages::Section;
 
 /// Preferred port of the control server on the host.
 const HOST_PORT: u16 = 7440;
 
-/// Runs a Tidegate cluster in network namespaces of this machine and demonstrates its features.
+/// Runs a Tidegate cluster in network namespaces of this machine and demonstrates its features
+///
+/// The cluster has a control server, nodes with agents, backends and clients. The program needs root, `ip` and `nft`. It
+/// changes no route, address or rule of this machine: everything is in network namespaces, which it removes at
+/// the end.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(name = "tidegate-lab", version)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Exit after the demonstration, with status 0 only if all checks passed
     #[arg(long, env = "ONCE", num_args = 0..=1, default_missing_value = "1", default_value = "")]
     once: String,
     /// Number of nodes with an agent
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=9))]
     nodes: u8,
+}
+
+/// The subcommand.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Write man pages and completions to a directory laid out like /usr/share; used to build packages
+    #[command(hide = true)]
+    Manual {
+        /// Target directory
+        #[arg(value_name = "DIR")]
+        share: PathBuf,
+    },
 }
 
 impl Arguments {
@@ -40,6 +59,15 @@ impl Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(Command::Manual { share }) = &arguments.command {
+        return match man_pages::write(Arguments::command(), Section::Administration, share) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error.into()),
+        };
+    }
+    if let Err(error) = requirements::check() {
+        return fail(&error);
+    }
     let before = match kernel::host() {
         Ok(before) => before,
         Err(error) => return fail(&error),

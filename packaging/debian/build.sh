@@ -100,6 +100,6 @@ package() { # package PACKAGE
   echo "$out/$1_${version}_$architecture.deb"
 }
 
-for name in ${PACKAGES:-tidegate tidegate-api tidegate-agent tidegate-sync tidegate-dns}; do
+for name in ${PACKAGES:-tidegate tidegate-api tidegate-agent tidegate-sync tidegate-dns tidegate-lab}; do
   package "$name"
 done

@@ -316,6 +316,17 @@ Examples:
   tidegate store restore --from tidegate.backup --store sqlite:/var/lib/tidegate/tidegate.sqlite --dry-run
   tidegate store migrate --from sqlite:old.sqlite --to sqlite:new.sqlite";
 
+pub(super) const DEMO_HELP: &str = "\
+Starts a control server, three nodes with agents, backends and clients in network namespaces, sends real
+requests, and shows who answers while a backend, a node and the control server fail. The status page is at
+http://127.0.0.1:7440/ until Ctrl-C, which removes everything. Needs root and the package tidegate-lab; addresses,
+routes and rules of this machine do not change.
+
+Examples:
+  sudo tidegate demo                    stays up until Ctrl-C
+  sudo tidegate demo --once             ends by itself; the exit code is 0 if everything worked
+  sudo tidegate demo --nodes 5";
+
 pub(super) const CONFIRM_HELP: &str = "\
 If the server's database is empty, belongs to another cluster or is an old backup, a node that would lose
 most of its addresses or endpoints keeps its current state and reports it (condition Converged, reason

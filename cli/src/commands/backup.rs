@@ -2,12 +2,11 @@
 //! `tidegate-api store`, because only the server program opens stores.
 
 use std::{
-    ffi::OsStr,
     fs::{self, File, OpenOptions},
     io::{BufRead, BufReader, Write},
-    os::unix::{fs::OpenOptionsExt, process::CommandExt},
-    path::{Path, PathBuf},
-    process::Command,
+    iter,
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
 };
 
 use sha2::{Digest, Sha256};
@@ -15,6 +14,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     args::backup::{Backup, Store},
     client::{Client, Request},
+    commands::programs,
     error::{ExitCode, Failure},
     output::Terminal,
 };
@@ -82,20 +82,6 @@ fn check(path: &Path) -> Result<(), String> {
 
 /// Replaces this process with `tidegate-api store …`. Returns only if that fails.
 pub(crate) fn store(Store { arguments }: &Store) -> Failure {
-    let program = beside(std::env::current_exe().ok()).unwrap_or_else(|| PROGRAM.into());
-    let error = Command::new(&program).arg("store").args(arguments).exec();
-    Failure::Usage {
-        message: format!("cannot run {}: {error}", program.display()),
-        hint: Some(format!(
-            "install {PROGRAM} in the directory of this program or on PATH; only the server program can \
-             open stores"
-        )),
-    }
-}
-
-/// Returns the path of the server program in the same directory as the program `own`, or `None` if it is not
-/// there.
-fn beside(own: Option<PathBuf>) -> Option<PathBuf> {
-    let path = own?.with_file_name(OsStr::new(PROGRAM));
-    path.is_file().then_some(path)
+    let arguments = iter::once("store".into()).chain(arguments.iter().cloned());
+    programs::replace_process(PROGRAM, arguments, "only the server program can open stores")
 }

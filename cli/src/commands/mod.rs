@@ -25,6 +25,7 @@ mod move_address;
 mod namespaces;
 mod patch;
 mod plans;
+mod programs;
 mod prompt;
 mod rebalance;
 mod repeat;
@@ -122,6 +123,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::WhatIf(arguments) => what_if::run(&client, arguments, terminal).await,
         Command::Backup(arguments) => backup::run(&client, arguments, terminal).await,
         Command::Store(arguments) => Err(backup::store(&arguments)),
+        Command::Demo(arguments) => Err(programs::demo(&arguments)),
         Command::Watch(arguments) => watch::run(&client, arguments, terminal).await,
         Command::Token(command) => security::token(&client, command, terminal).await,
         Command::Role(command) => security::role(&client, command, terminal).await,

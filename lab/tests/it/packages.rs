@@ -167,6 +167,29 @@ fn an_agent_waits_for_its_settings_keeps_them_and_leaves_no_process_when_it_is_p
     stage.has_no_more_traces_than(&traces);
 }
 
+/// The packages contain the demonstration: after one `apt-get install`, `tidegate demo` starts a cluster, sends
+/// requests, and leaves nothing.
+#[test]
+fn installed_packages_bring_up_a_cluster_with_one_command() {
+    let stage = Stage::new();
+    stage.machine.run(&guide("Demonstration", "sh").replace("tidegate demo", "true")).unwrap();
+    stage.running("tidegate-agent");
+    let objects = "nft list tables; ip -br link; ip netns; ip route; ip -6 route";
+    wait::until_true("the agent to program its table", || {
+        stage.machine.run(objects).unwrap().contains("table inet tidegate")
+    })
+    .unwrap();
+    let before = stage.machine.run(objects).unwrap();
+    let demo = "tidegate demo --once >/tmp/demo 2>&1 || { cat /tmp/demo >&2; exit 1; }; cat /tmp/demo";
+    let said = stage.machine.run(demo).unwrap();
+    assert!(said.contains("through the ClusterIP, without control server"), "{said}");
+    assert!(said.contains("Everything is removed"), "{said}");
+    assert_eq!(stage.machine.run(objects).unwrap(), before);
+    let refused =
+        stage.machine.run("setpriv --reuid nobody --regid nogroup --clear-groups tidegate demo 2>&1 || true");
+    assert!(refused.unwrap().contains("run it with sudo"));
+}
+
 /// If a `policy-rc.d` script forbids the start of services, as in an image build, the packages start nothing,
 /// but the services are enabled for the next boot.
 #[test]
@@ -235,6 +258,7 @@ fn bash_completes_commands_and_flags_of_all_programs() {
         ("tidegate-sync kub", "kubernetes"),
         ("tidegate-sync --prune", "--prune-limit"),
         ("tidegate-dns --ups", "--upstream"),
+        ("tidegate-lab --on", "--once"),
     ] {
         let program = typed.split(' ').next().unwrap();
         let last = typed.split(' ').next_back().unwrap();
@@ -286,7 +310,7 @@ fn debs() -> Vec<String> {
     let files = fs::read_dir(packages()).unwrap().map(|entry| entry.unwrap().path());
     let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "deb"));
     let files: Vec<_> = files.map(|path| path.display().to_string()).collect();
-    assert_eq!(files.len(), 5, "{files:?}");
+    assert_eq!(files.len(), 6, "{files:?}");
     files
 }
 
