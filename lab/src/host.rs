@@ -9,7 +9,6 @@ pub mod modes;
 pub mod netns;
 pub mod random;
 pub mod registry;
-pub mod requirements;
 pub mod scratch;
 pub mod shell;
 pub mod wait;

@@ -13,8 +13,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use lab::{
     cluster::deployment::{Cluster, Options},
     fixtures::teams,
-    host::{kernel, registry, requirements},
+    host::{kernel, registry},
     network::{forward, topology},
+    processes::requirements,
 };
 use man_pages::Section;
 
@@ -30,7 +31,7 @@ const HOST_PORT: u16 = 7440;
 #[command(name = "tidegate-lab", version)]
 struct Arguments {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<LabCommand>,
     /// Exit after the demonstration, with status 0 only if all checks passed
     #[arg(long, env = "ONCE", num_args = 0..=1, default_missing_value = "1", default_value = "")]
     once: String,
@@ -41,7 +42,7 @@ struct Arguments {
 
 /// The subcommand.
 #[derive(Debug, Subcommand)]
-enum Command {
+enum LabCommand {
     /// Write man pages and completions to a directory laid out like /usr/share; used to build packages
     #[command(hide = true)]
     Manual {
@@ -59,7 +60,7 @@ impl Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if let Some(Command::Manual { share }) = &arguments.command {
+    if let Some(LabCommand::Manual { share }) = &arguments.command {
         return match man_pages::write(Arguments::command(), Section::Administration, share) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error.into()),

@@ -7,5 +7,6 @@ pub mod engine;
 pub mod haproxy;
 pub mod nginx;
 pub mod process;
+pub mod requirements;
 pub mod routers;
 pub mod wall_clock;
