@@ -28,7 +28,8 @@ run_one() {
   local lane log=$logs/$1.log name=$1 begin=$SECONDS status=0 results
   mapfile -t lane <"$logs/$1.lane"
   cd "${lane[0]}" || return
-  "${lane[@]:2}" >"$log" 2>&1 </dev/null || status=$?
+  local TIMEFORMAT='%U %S'
+  { time "${lane[@]:2}" >"$log" 2>&1 </dev/null || status=$?; } 2>"$logs/$name.time"
   # A test that runs again in another process prints results before; those of the lane are the last. Documentation tests
   # print one for each crate.
   if [ "$name" = documentation ]; then results=$(grep '^test result: ' "$log"); else results=$(grep '^test result: ' "$log" | tail -n 1); fi
@@ -39,7 +40,8 @@ run_one() {
     bad=1
   fi
   echo "$ok $bad $ignored" >"$logs/$name.count"
-  printf '%-40s %4s passed, %s failed  %4s s\n' "$name" "$ok" "$bad" $((SECONDS - begin))
+  printf '%-40s %4s passed, %s failed  %4s s, %4.0f s of processor time\n' "$name" "$ok" "$bad" $((SECONDS - begin)) \
+    "$(awk '{print $1 + $2}' "$logs/$name.time")"
 }
 export -f run_one
 export logs
