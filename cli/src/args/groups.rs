@@ -44,7 +44,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "export",
         ],
     ),
-    ("This machine", &["login", "context", "completions", "version"]),
+    ("This machine", &["demo", "login", "context", "completions", "version"]),
     ("Administer", &["backup", "store", "token", "role", "whoami", "can-i", "node"]),
 ];
 
