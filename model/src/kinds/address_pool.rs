@@ -64,6 +64,11 @@ pub struct AddressPoolSpec {
     /// Default: false.
     #[serde(default)]
     pub disabled: bool,
+    /// True if another system, such as a static route of a router, leads the addresses of the pool to the nodes.
+    /// The condition Announced of addresses that no Advertisement covers is then true, with reason
+    /// RoutedExternally. Addresses that an Advertisement covers are announced as in any pool. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub routed_externally: bool,
     /// Time in seconds for which a released address is reserved for its former Service, from 0 to 604,800.
     /// Default: 60.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -191,9 +191,13 @@ pub enum ConditionReason {
     TwoOwners,
     /// No Advertisement covers the address or the AddressPool.
     #[strum(
-        message = "Create an Advertisement that covers it, or route the addresses to the Nodes by other means."
+        message = "Create an Advertisement that covers it. If another system routes the addresses to the Nodes, set \
+                       `spec.routedExternally` of the AddressPool."
     )]
     NoAdvertisement,
+    /// No Advertisement covers the address or the AddressPool, and another system routes it to the nodes: the pool
+    /// has `routedExternally`, or the address is outside of all pools in a range of `--allow-external-ip`.
+    RoutedExternally,
     /// No network of a Node contains the address or the range.
     #[strum(
         message = "Choose ranges inside a network of the Nodes, or give a Node an interface in that network. ARP \

@@ -189,9 +189,9 @@ pub struct EndpointTotals {
 pub struct AddressTotals {
     /// Total number of load balancer addresses of Services.
     pub total: usize,
-    /// Number of announced addresses.
+    /// Number of addresses that are announced, or that another system routes to the nodes.
     pub announced: usize,
-    /// Number of addresses that are not announced.
+    /// Number of addresses that are not announced, although a node should announce them.
     pub waiting: usize,
     /// Number of addresses that another device also announces.
     pub conflicting: usize,

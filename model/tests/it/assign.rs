@@ -40,6 +40,7 @@ use crate::support::{key, object, of_kind, service};
 
 mod new_addresses;
 mod rebalance;
+mod routed_externally;
 
 /// Test cluster: objects, node reports and announcement states, on which assignment decisions are made one
 /// after the other.

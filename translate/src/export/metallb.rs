@@ -30,6 +30,7 @@ pub(super) fn pool(made: &mut ExportResult, metadata: &Metadata, spec: &AddressP
         namespaces,
         service_selectors,
         disabled,
+        routed_externally,
         quarantine_seconds,
     } = spec;
     let mut line = DocumentDraft::new(made);
@@ -66,6 +67,11 @@ pub(super) fn pool(made: &mut ExportResult, metadata: &Metadata, spec: &AddressP
     if !allocation.is_empty() {
         line.spec.insert("serviceAllocation".to_owned(), Value::Object(allocation));
     }
+    line.lost(
+        "routedExternally",
+        *routed_externally,
+        "MetalLB does not report pools without an advertisement",
+    );
     line.lost("quarantineSeconds", quarantine_seconds.is_some(), "MetalLB reassigns freed addresses at once");
     push(line, "IPAddressPool", metadata);
 }

@@ -60,6 +60,9 @@ pub(crate) fn pool(page: &mut Page, object: &AddressPool) {
     let quarantine =
         spec.quarantine_seconds.map_or_else(|| "60 (the default)".to_owned(), |it| it.to_string());
     page.field("Quarantine (s)", &quarantine);
+    if spec.routed_externally {
+        page.field("Routed externally", "yes: another system leads the addresses to the nodes");
+    }
     if spec.disabled {
         page.field("Disabled", "yes: assigned addresses are kept, no new ones are assigned");
     }

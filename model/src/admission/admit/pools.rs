@@ -190,6 +190,7 @@ fn gives_the_same(old: &AddressPoolSpec, new: &AddressPoolSpec) -> bool {
         namespaces,
         service_selectors,
         disabled: _,
+        routed_externally: _,
         quarantine_seconds: _,
     } = old;
     *addresses == new.addresses

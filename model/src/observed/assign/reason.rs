@@ -99,7 +99,7 @@ impl NoCandidateReason {
         Self {
             reason: ConditionReason::NoAdvertisement,
             message: format!("no Advertisement covers {address}"),
-            hint: "create an Advertisement that covers it, or route it to the nodes by other means",
+            hint: "create an Advertisement that covers it; if another system routes it to the nodes, set spec.routedExternally of its AddressPool",
         }
     }
 }

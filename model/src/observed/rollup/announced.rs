@@ -80,16 +80,18 @@ pub fn service_announced(of: &AnnouncementInputs<'_>, service: &ServiceKey) -> O
         return Some(worst.clone());
     }
     let messages: Vec<_> = conditions.iter().map(|one| one.message.as_str()).collect();
-    (!conditions.is_empty())
-        .then(|| Condition { message: messages.join("; "), ..yes(AT, ConditionReason::Announced) })
+    let is_external = |one: &Condition| one.reason == ConditionReason::RoutedExternally;
+    let is_external = conditions.iter().all(is_external);
+    let reason = if is_external { ConditionReason::RoutedExternally } else { ConditionReason::Announced };
+    (!conditions.is_empty()).then(|| Condition { message: messages.join("; "), ..yes(AT, reason) })
 }
 
 /// Announcement state of a load balancer address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressStanding {
-    /// At least one node announces the address.
+    /// At least one node announces the address, or another system routes it to the nodes.
     Announced,
-    /// No node announces the address.
+    /// No node announces the address, although a node should.
     Waiting,
     /// Another machine or node also announces the address.
     Conflicting,
@@ -106,7 +108,7 @@ pub fn address_standing<'a>(
     let owner = of.owner(record).map(|(node, _)| node).filter(|node| of.is_reporting(node));
     let standing = if of.conflict(record).is_some() {
         AddressStanding::Conflicting
-    } else if owner.is_some() || of.is_announced_by_bgp(record) {
+    } else if owner.is_some() || of.is_announced_by_bgp(record) || of.external_route(record).is_some() {
         AddressStanding::Announced
     } else {
         AddressStanding::Waiting
@@ -190,14 +192,34 @@ impl AnnouncementInputs<'_> {
         )
     }
 
+    /// Returns true if an Advertisement covers the address.
+    fn is_covered(&self, record: &AddressSpec) -> bool {
+        let covering = |how| covering(self.scene.snapshot, record, how).next().is_some();
+        covering(AdvertisementType::L2) || covering(AdvertisementType::Bgp)
+    }
+
+    /// Returns a message if another system routes the address to the nodes, as stated by the pool or, for an
+    /// address outside of all pools, by `--allow-external-ip` of the control server; `None` if an Advertisement
+    /// covers the address, or nodes should announce it.
+    fn external_route(&self, record: &AddressSpec) -> Option<String> {
+        let basis = match &record.pool {
+            Some(name) => {
+                self.scene.snapshot.pool(name).filter(|pool| pool.routed_externally)?;
+                format!("AddressPool {name} has routedExternally")
+            }
+            None => "it is outside of all pools, in a range of --allow-external-ip".to_owned(),
+        };
+        let address = record.address;
+        let is_external = !record.services.is_empty() && !self.is_covered(record);
+        is_external.then(|| format!("another system routes {address} to the nodes: {basis}"))
+    }
+
     fn nobody(&self, address: IpAddr) -> Condition {
         let record = self.scene.snapshot.address(address).and_then(|object| object.as_address());
-        let is_covered = |record: &AddressSpec| {
-            [AdvertisementType::L2, AdvertisementType::Bgp]
-                .into_iter()
-                .any(|how| covering(self.scene.snapshot, record, how).next().is_some())
-        };
-        if record.is_some_and(|record| !record.services.is_empty() && !is_covered(record)) {
+        if let Some(message) = record.and_then(|record| self.external_route(record)) {
+            return Condition { message, ..yes(AT, ConditionReason::RoutedExternally) };
+        }
+        if record.is_some_and(|record| !record.services.is_empty() && !self.is_covered(record)) {
             // Returned without an evaluation of the nodes, because thousands of addresses may be in this state.
             let NoCandidateReason { reason, message, hint } = NoCandidateReason::no_advertisement(address);
             return no(AT, reason, message).hint(hint);
@@ -239,9 +261,13 @@ pub fn pool_announced(scene: &ClusterView<'_>, name: &Name, spec: &AddressPoolSp
         scene.snapshot.list(Kind::Advertisement, None, None).filter_map(|object| object.as_advertisement());
     let covers = |one: &&AdvertisementSpec| one.address_pools.is_empty() || one.address_pools.contains(name);
     let covering: Vec<_> = advertisements.filter(covers).collect();
+    if covering.is_empty() && spec.routed_externally {
+        let message = "another system routes its addresses to the nodes".to_owned();
+        return Condition { message, ..yes(AT, ConditionReason::RoutedExternally) };
+    }
     if covering.is_empty() {
         return no(AT, ConditionReason::NoAdvertisement, format!("no Advertisement covers pool {name}"))
-            .hint("create an Advertisement for it; until then its addresses are not announced");
+            .hint("create an Advertisement for it, or set spec.routedExternally if another system routes its addresses");
     }
     if covering.iter().any(|one| one.advertisement_type == AdvertisementType::Bgp) {
         // BGP can announce any address; the Advertisement's status shows its peers.
