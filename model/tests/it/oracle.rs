@@ -299,7 +299,7 @@ proptest! {
         let restricted = program(&service, &place).unwrap();
         let open = program(&CompiledService { source_ranges: BTreeSet::new(), ..service.clone() }, &place).unwrap();
         let networks = networks(known);
-        let both = every_fate(&restricted, &networks).into_iter().zip(every_fate(&open, &networks));
+        let both = every_fate(&restricted, &networks).zip(every_fate(&open, &networks));
         for ((_, route, (source, class), fate), (.., without_ranges)) in both {
             let ranges = &service.source_ranges;
             let has_family = ranges.iter().any(|range| IpFamily::of_net(range) == IpFamily::of(source));
