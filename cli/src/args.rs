@@ -26,6 +26,7 @@ pub mod plan;
 pub mod rebalance;
 pub mod security;
 pub mod settings;
+pub mod support_bundle;
 pub mod top;
 pub mod wait;
 pub mod what_if;
@@ -227,6 +228,9 @@ pub enum Command {
     /// Run a demonstration cluster in network namespaces of this machine (runs `tidegate-lab`)
     #[command(disable_help_flag = true, after_help = help::DEMO_HELP)]
     Demo(Demo),
+    /// Collect the state of the cluster in one file for a report, without secrets
+    #[command(name = "support-bundle", after_help = help::SUPPORT_BUNDLE_HELP)]
+    SupportBundle(support_bundle::SupportBundle),
     /// Create, list and revoke API tokens
     #[command(subcommand, after_help = help::TOKEN_HELP, disable_help_subcommand = true)]
     Token(security::Token),

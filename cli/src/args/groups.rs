@@ -45,7 +45,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("This machine", &["demo", "login", "context", "completions", "version"]),
-    ("Administer", &["backup", "store", "token", "role", "whoami", "can-i", "node"]),
+    ("Administer", &["backup", "store", "token", "role", "whoami", "can-i", "node", "support-bundle"]),
 ];
 
 /// Returns the command for its help texts.

@@ -567,3 +567,12 @@ Examples:
   tidegate context list
   tidegate context use prod
   tidegate --context prod status";
+
+pub(super) const SUPPORT_BUNDLE_HELP: &str = "\
+The file contains status, history, audit log, all objects, BGP sessions and the checks of up to 50 nodes. Values of
+fields such as password and token, and the token of the command, are replaced. What you may not read is missing and
+listed in errors.txt.
+
+Examples:
+  tidegate support-bundle
+  tidegate support-bundle -o /tmp/report.tar.gz && tar -tzf /tmp/report.tar.gz";

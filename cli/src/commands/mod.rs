@@ -32,6 +32,7 @@ mod repeat;
 mod rollback;
 mod security;
 mod status;
+mod support_bundle;
 mod top;
 mod traffic;
 mod wait;
@@ -71,7 +72,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
     for warning in &connection.warnings {
         terminal.note(warning);
     }
-    let client = Client::new(connection, global.timeout, global.min_position, global.show_request)?;
+    let client = Client::new(connection, global.timeout, global.min_position.clone(), global.show_request)?;
     match command {
         Command::Get(arguments) => get::run(&client, arguments, terminal).await,
         Command::Describe(arguments) => describe::run(&client, arguments, terminal).await,
@@ -125,6 +126,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Store(arguments) => Err(backup::store(&arguments)),
         Command::Demo(arguments) => Err(programs::demo(&arguments)),
         Command::Watch(arguments) => watch::run(&client, arguments, terminal).await,
+        Command::SupportBundle(arguments) => support_bundle::run(&client, &global, arguments, terminal).await,
         Command::Token(command) => security::token(&client, command, terminal).await,
         Command::Role(command) => security::role(&client, command, terminal).await,
         Command::Whoami(form) => security::who_am_i(&client, form.output, terminal).await,

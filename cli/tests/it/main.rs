@@ -23,5 +23,6 @@ mod listings;
 mod outputs;
 mod security;
 mod stub;
+mod support_bundle;
 mod transport;
 mod writes;
