@@ -1,7 +1,12 @@
 //! `support-bundle`: collects the state of the cluster for a report to the maintainers in one `.tar.gz` file, without
 //! secrets.
 
-use std::{fs, io::Write as _, os::unix::fs::OpenOptionsExt as _, path::PathBuf};
+use std::{
+    fs,
+    io::Write as _,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
 
 use flate2::{Compression, write::GzEncoder};
 use model::kinds::resource::Kind;
