@@ -111,10 +111,12 @@ step "formatting" cargo fmt --all --check
 step "formatting of the fuzz targets" cargo fmt --manifest-path fuzz/Cargo.toml --check
 step "lints" cargo clippy --workspace --locked --all-targets --quiet -- -D warnings
 begin "API contract (schemathesis)" lab/schemathesis.sh
+begin "API documents (validators and generators)" lab/contract.sh
 begin "fuzzing" lab/fuzz.sh 5
 begin "documentation book" lab/book.sh
 run_tests
 conclude "API contract (schemathesis)"
+conclude "API documents (validators and generators)"
 conclude "fuzzing"
 conclude "documentation book"
 finish

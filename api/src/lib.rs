@@ -23,7 +23,11 @@ mod telemetry;
 mod write;
 
 pub use base::config::tls::{CertificateFiles, TlsOptions};
-pub use http::{kubernetes::routes as kubernetes_routes, openapi::document, routes::service};
+pub use http::{
+    kubernetes::routes as kubernetes_routes,
+    openapi::{agent_document, document},
+    routes::service,
+};
 pub use security::ClientCertificate;
 pub use server::{
     bootstrap::{BootstrapError, bootstrap},

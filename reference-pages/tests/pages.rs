@@ -18,8 +18,24 @@ fn read(path: &str) -> Result<String, String> {
     fs::read_to_string(Path::new(ROOT).join(path)).map_err(|error| format!("{path}: {error}"))
 }
 
+/// Returns the OpenAPI document for users, with the operations and schemas of the one for agents.
 fn document() -> Result<Value, String> {
-    serde_json::from_str(&read("openapi/tidegate-v1.json")?).map_err(|error| error.to_string())
+    let parse = |path| serde_json::from_str(&read(path)?).map_err(|error| error.to_string());
+    let (mut document, mut agents): (Value, Value) =
+        (parse("openapi/tidegate-v1.json")?, parse("openapi/tidegate-agent-v1.json")?);
+    for part in ["/paths", "/components/schemas"] {
+        if let Some(Value::Object(added)) = agents.pointer_mut(part).map(Value::take)
+            && let Some(Value::Object(entries)) = document.pointer_mut(part)
+        {
+            entries.extend(added);
+        }
+    }
+    if let Some(Value::Array(added)) = agents.get_mut("tags").map(Value::take)
+        && let Some(Value::Array(tags)) = document.get_mut("tags")
+    {
+        tags.extend(added);
+    }
+    Ok(document)
 }
 
 /// Returns the variants of the enum `name` in the source file `path`, with their doc comments.

@@ -1,6 +1,8 @@
 //! OpenAPI document. Each route is registered together with its documentation, so that no route lacks it.
 
+mod audience;
 mod descriptions;
+mod named_variants;
 
 use std::collections::BTreeMap;
 
@@ -29,6 +31,7 @@ use utoipa::{
         response::ResponseBuilder,
         schema::Type,
         security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
+        server::Server,
         tag::TagBuilder,
     },
 };
@@ -37,6 +40,7 @@ use utoipa_axum::{
     router::{OpenApiRouter, UtoipaMethodRouter},
 };
 
+use self::audience::{AGENT_TAG, Audience};
 use crate::{
     base::error::{Code, ProblemBody},
     http::{
@@ -253,9 +257,9 @@ impl Doc {
             }
         };
         let none: [&str; 0] = [];
-        let operation = schemes
-            .iter()
-            .fold(operation, |operation, name| operation.security(SecurityRequirement::new(*name, none)));
+        // Without a scheme, the empty list states that the operation needs no authentication.
+        let operation =
+            operation.securities(Some(schemes.iter().map(|name| SecurityRequirement::new(*name, none))));
         Self { operation, ..self }.problems(codes)
     }
 
@@ -384,6 +388,7 @@ pub(crate) fn base() -> OpenApi {
         |name: &str, description: &str| TagBuilder::new().name(name).description(Some(description)).build();
     OpenApiBuilder::new()
         .info(info)
+        .servers(Some([Server::new("/")]))
         .tags(Some([
             tag("Service", "Stable virtual addresses in front of endpoints."),
             tag("EndpointSet", "Endpoints given by users or adapters."),
@@ -391,7 +396,7 @@ pub(crate) fn base() -> OpenApi {
             tag("Node", "Machines with an agent."),
             tag("BGP", "BGP sessions of nodes, their routes and events."),
             tag("Cluster", "Bulk writes, change streams, and the state of the cluster."),
-            tag("Agent", "Operations of agents."),
+            tag(AGENT_TAG, "Operations of agents."),
             tag("Security", "Tokens, roles, sessions and audit log."),
             tag("Server", "Health and version of this server."),
         ]))
@@ -422,16 +427,35 @@ fn schemes() -> Components {
         .build()
 }
 
-/// Returns the OpenAPI document as JSON text: the response of `GET /openapi.json`, and the contents of the
-/// file `openapi/tidegate-v1.json`.
+/// Returns the OpenAPI document for users as JSON text: the contents of the file `openapi/tidegate-v1.json`, which
+/// `GET /openapi.json` returns.
 ///
 /// # Panics
 /// Never panics: the document has string keys only.
 #[must_use]
 pub fn document() -> String {
+    document_for(Audience::Users)
+}
+
+/// Returns the OpenAPI document with the operations that only agents use, as JSON text: the contents of the file
+/// `openapi/tidegate-agent-v1.json`, which `GET /openapi-agent.json` returns.
+///
+/// # Panics
+/// Never panics: the document has string keys only.
+#[must_use]
+pub fn agent_document() -> String {
+    document_for(Audience::Agents)
+}
+
+fn document_for(audience: Audience) -> String {
     let (_, document) = crate::http::routes::router().split();
     let mut json = serde_json::to_value(&document).expect("the document serialises");
     descriptions::complete(&mut json);
+    named_variants::name(&mut json);
+    audience.select(&mut json);
+    if audience == Audience::Agents {
+        json["info"]["title"] = json!("Tidegate for agents");
+    }
     json["jsonSchemaDialect"] = json!("https://spec.openapis.org/oas/3.1/dialect/base");
     let mut text = serde_json::to_string_pretty(&json).expect("JSON serialises");
     text.push('\n');

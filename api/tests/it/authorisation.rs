@@ -15,9 +15,13 @@ fn golden() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/authorisation.txt")
 }
 
-/// Returns method, path and `x-permission` of every operation in the OpenAPI document.
-fn operations() -> Vec<(String, String, Value)> {
-    let document: Value = serde_json::from_str(&api::document()).unwrap();
+/// Returns the OpenAPI documents for users and for agents.
+fn documents() -> [Value; 2] {
+    [api::document(), api::agent_document()].map(|text| serde_json::from_str(&text).unwrap())
+}
+
+/// Returns method, path and `x-permission` of every operation in an OpenAPI document.
+fn operations(document: &Value) -> Vec<(String, String, Value)> {
     let mut operations = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
@@ -73,7 +77,7 @@ async fn f008_every_operation_of_the_document_lets_through_whom_the_table_says()
         secured.admin("POST", "/v1/nodes", Some(node)).await;
     }
     let people = people(&secured).await;
-    let operations = operations();
+    let operations: Vec<_> = documents().iter().flat_map(operations).collect();
     let mut table = String::from(
         "# own / other: namespace team-a / team-b, node n1 / n2; one word where the path names neither\n",
     );
@@ -112,11 +116,16 @@ async fn f008_every_operation_of_the_document_lets_through_whom_the_table_says()
 
 #[tokio::test]
 async fn an_operation_says_in_the_document_how_one_proves_who_one_is() {
-    let document: Value = serde_json::from_str(&api::document()).unwrap();
-    for (method, path, permission) in operations() {
+    let documents = documents();
+    let operations = documents
+        .iter()
+        .flat_map(|document| operations(document).into_iter().map(move |operation| (document, operation)));
+    for (document, (method, path, permission)) in operations {
         let operation = &document["paths"][&path][method.to_lowercase()];
         let is_open = permission["asks"] == "nothing";
         let schemes = operation["security"].as_array().map_or(0, Vec::len);
+        // An empty list states that no authentication is needed.
+        assert!(operation["security"].is_array(), "{method} {path}");
         assert_eq!(schemes == 0, is_open, "{method} {path}: {permission}");
         assert!(is_open || operation["responses"]["401"].is_object(), "{method} {path}");
         for scheme in operation["security"].as_array().into_iter().flatten() {

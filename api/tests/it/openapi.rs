@@ -1,32 +1,74 @@
-//! Tests that the checked-in OpenAPI document matches the code and follows the style rules. `UPDATE_GOLDEN=1`
-//! rewrites it.
+//! Tests that the checked-in OpenAPI documents match the code and follow the style rules. `UPDATE_GOLDEN=1`
+//! rewrites them.
 
 use std::{fs, path::Path};
 
 use serde_json::Value;
 
-fn checked_in() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../openapi/tidegate-v1.json")
+use crate::support;
+
+/// Returns the documents for users and for agents.
+fn documents() -> [Value; 2] {
+    [api::document(), api::agent_document()].map(|text| serde_json::from_str(&text).unwrap())
 }
 
 #[test]
-fn the_checked_in_document_is_the_one_that_the_code_gives() {
-    let document = api::document();
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(checked_in(), &document).unwrap();
+fn the_checked_in_documents_are_those_that_the_code_gives() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../openapi");
+    let files = [("tidegate-v1.json", api::document()), ("tidegate-agent-v1.json", api::agent_document())];
+    for (name, document) in files {
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::write(folder.join(name), &document).unwrap();
+        }
+        let golden = fs::read_to_string(folder.join(name)).unwrap_or_default();
+        assert!(golden == document, "openapi/{name} differs; run with UPDATE_GOLDEN=1 and read the diff");
     }
-    let golden = fs::read_to_string(checked_in()).unwrap_or_default();
-    assert!(
-        golden == document,
-        "openapi/tidegate-v1.json differs; run with UPDATE_GOLDEN=1 and read the diff"
+}
+
+#[tokio::test]
+async fn the_documents_are_served() {
+    let server = support::start().await;
+    let [users, agents] = documents();
+    let paths = [("/openapi.json", &users), ("/v1/openapi.json", &users), ("/openapi-agent.json", &agents)];
+    for (path, document) in paths {
+        let (status, served) = server.call("GET", path, None).await;
+        assert_eq!((status, served == *document), (200, true), "{path}");
+    }
+}
+
+/// A client that is generated for users has no operation that only an agent can use, nor its schemas.
+#[test]
+fn operations_of_agents_are_in_a_document_of_their_own() {
+    let [users, agents] = documents();
+    let asks = |document: &Value| -> std::collections::BTreeSet<String> {
+        let items = document["paths"].as_object().unwrap().values();
+        let operations = items.flat_map(|item| item.as_object().unwrap().values());
+        operations.map(|operation| operation["x-permission"]["asks"].as_str().unwrap().to_owned()).collect()
+    };
+    assert!(!asks(&users).contains("agent"), "{:?}", asks(&users));
+    assert!(asks(&agents).contains("agent") && !asks(&agents).contains("permission"), "{:?}", asks(&agents));
+    let has = |document: &Value, schema: &str| document["components"]["schemas"][schema].is_object();
+    assert!(has(&agents, "Report") && !has(&users, "Report"));
+    assert!(has(&users, "Service") && !has(&agents, "ServiceList"));
+}
+
+/// Validators reject a default value that the type of its own schema excludes.
+#[test]
+fn a_default_of_another_schema_stands_beside_it() {
+    let [users, _] = documents();
+    let parameters = users["paths"]["/v1/traffic"]["get"]["parameters"].as_array().unwrap();
+    let sort = &parameters.iter().find(|parameter| parameter["name"] == "sortBy").unwrap()["schema"];
+    assert_eq!(
+        (&sort["default"], &sort["type"], sort.get("allOf")),
+        (&"connectionRate".into(), &"string".into(), None)
     );
 }
 
 #[test]
 fn every_operation_has_an_id_of_its_own_and_every_error_is_a_problem() {
-    let document: Value = serde_json::from_str(&api::document()).unwrap();
+    let documents = documents();
     let mut ids = std::collections::BTreeSet::new();
-    for (path, item) in document["paths"].as_object().unwrap() {
+    for (path, item) in documents.iter().flat_map(|document| document["paths"].as_object().unwrap()) {
         for (method, operation) in item.as_object().unwrap() {
             let id = operation["operationId"].as_str().unwrap_or_else(|| panic!("{method} {path} has no id"));
             assert!(ids.insert(id.to_owned()), "{id} is used twice");
@@ -46,13 +88,14 @@ fn every_operation_has_an_id_of_its_own_and_every_error_is_a_problem() {
 
 #[test]
 fn every_reference_leads_to_a_schema() {
-    let document: Value = serde_json::from_str(&api::document()).unwrap();
-    let mut references = Vec::new();
-    collect(&document, &mut references);
-    assert!(!references.is_empty());
-    for reference in references {
-        let pointer = reference.strip_prefix('#').unwrap();
-        assert!(document.pointer(pointer).is_some(), "{reference} leads nowhere");
+    for document in documents() {
+        let mut references = Vec::new();
+        collect(&document, &mut references);
+        assert!(!references.is_empty());
+        for reference in references {
+            let pointer = reference.strip_prefix('#').unwrap();
+            assert!(document.pointer(pointer).is_some(), "{reference} leads nowhere");
+        }
     }
 }
 
@@ -68,15 +111,16 @@ const SUMMARY_WORDS_MAX: usize = 8;
 
 #[test]
 fn everything_has_a_description_of_its_own() {
-    let document: Value = serde_json::from_str(&api::document()).unwrap();
     let mut faults = Vec::new();
-    for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
-        check_description(name, schema, &mut faults);
-        check_properties(name, schema, &mut faults);
-    }
-    for (path, item) in document["paths"].as_object().unwrap() {
-        for (method, operation) in item.as_object().unwrap() {
-            check_operation(&format!("{method} {path}"), operation, &mut faults);
+    for document in documents() {
+        for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+            check_description(name, schema, &mut faults);
+            check_properties(name, schema, &mut faults);
+        }
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                check_operation(&format!("{method} {path}"), operation, &mut faults);
+            }
         }
     }
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));

@@ -54,6 +54,17 @@ async fn the_document_the_front_page_and_the_metrics_are_served() {
     }
 }
 
+/// Paths that other programs try first.
+#[tokio::test]
+async fn the_liveness_and_the_icon_are_served_under_their_usual_names() {
+    let server = support::start().await;
+    let (status, content_type, text) = get(&server, "/livez").await;
+    assert_eq!((status, content_type.as_str(), text.as_str()), (200, "text/plain", "ok\n"));
+    let (status, content_type, icon) = get(&server, "/favicon.ico").await;
+    assert_eq!((status, content_type.as_str()), (200, "image/svg+xml"));
+    assert!(icon.contains("<svg"), "{icon}");
+}
+
 /// The status page and its files have the same contents with and without compression, and are not sent again if
 /// the entity tag matches. Unknown files are not found.
 #[tokio::test]

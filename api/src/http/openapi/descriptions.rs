@@ -1,6 +1,6 @@
 //! Descriptions that the derive macros of utoipa leave out of the OpenAPI document.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Adds missing descriptions to the OpenAPI document.
 ///
@@ -14,10 +14,25 @@ pub(super) fn complete(document: &mut Value) {
             if let Some(Value::Object(properties)) = fields.get_mut("properties") {
                 properties.values_mut().for_each(describe);
             }
+            if let Some(default) = default_of_reference(fields) {
+                fields.extend(default);
+            }
         }
         Value::Array(values) => values.iter_mut().for_each(complete),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+}
+
+/// Replaces `allOf: [schema, {default, type: object}]`, the form in which the derive macro writes a default value of
+/// another schema, by that schema, and returns the default value. The macro's form contradicts itself if the schema
+/// is no object.
+fn default_of_reference(fields: &mut Map<String, Value>) -> Option<Map<String, Value>> {
+    let [schema, Value::Object(second)] = fields.get("allOf")?.as_array()?.as_slice() else { return None };
+    let default = second.get("default").filter(|_| !second.contains_key("properties"))?.clone();
+    let mut replaced = schema.as_object()?.clone();
+    replaced.insert("default".to_owned(), default);
+    fields.remove("allOf");
+    Some(replaced)
 }
 
 fn describe(property: &mut Value) {

@@ -91,7 +91,7 @@ struct AddressMove {
 pub(super) fn add(router: Routes) -> Routes {
     let kind = Kind::Address;
     let path = format!("/v1/{}", kind.plural());
-    let list_doc = Doc::new("listAddresss", kind.as_str(), "List Address records")
+    let list_doc = Doc::new("listAddresses", kind.as_str(), "List Address records")
         .describe(
             "Returns the records of assigned and reserved load balancer addresses with their status, \
              ordered by name. Filters are combined.",

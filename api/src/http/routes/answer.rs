@@ -55,7 +55,7 @@ struct AnswerPath {
 
 /// Registers the route of agents' replies to queries.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("answer", "Agent", "Reply to a query")
+    let doc = Doc::new("answerQuery", "Agent", "Reply to a query")
         .describe(
             "Sends the reply of an agent to a query that it received on its feed. A query accepts one \
              reply; a reply after its timeout is rejected with `NotAsked`.",

@@ -72,7 +72,7 @@ struct ObjectReference {
 
 /// Registers the route `POST /v1/delete`.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("delete", "Cluster", "Delete many objects atomically")
+    let doc = Doc::new("deleteObjects", "Cluster", "Delete many objects atomically")
         .describe(
             "The body is an array of references, or a `List` of them. All objects are deleted as one revision, or \
              none. The guards judge the request as a whole. JSON pointers in `errors` begin with `/items/N`, \

@@ -1,5 +1,5 @@
-//! OpenAPI document, and a page that displays the document and sends requests. The page loads no files from
-//! other hosts.
+//! OpenAPI documents for users and for agents, and a page that displays them and sends requests. The page loads no
+//! files from other hosts.
 
 use axum::{Router, response::IntoResponse, routing::get};
 use http::{HeaderValue, header};
@@ -8,19 +8,31 @@ use utoipa_swagger_ui::{Config, SwaggerUi, Url};
 
 use super::Shared;
 
-/// Path of the OpenAPI document.
+/// Path of the OpenAPI document for users.
 const DOCUMENT: &str = "/openapi.json";
+/// Second path of the OpenAPI document for users, next to the routes that it describes.
+const DOCUMENT_OF_VERSION: &str = "/v1/openapi.json";
+/// Path of the OpenAPI document for agents.
+const AGENT_DOCUMENT: &str = "/openapi-agent.json";
 
-/// OpenAPI document as checked in; a test verifies that it matches the code. Servers do not generate it, because
-/// that takes 56 MiB of memory and always gives the same result.
+/// OpenAPI document for users as checked in; a test verifies that it matches the code. Servers do not generate it,
+/// because that takes 56 MiB of memory and always gives the same result.
 const CHECKED_IN: &str = include_str!("../../../../openapi/tidegate-v1.json");
+/// OpenAPI document for agents as checked in.
+const AGENT_CHECKED_IN: &str = include_str!("../../../../openapi/tidegate-agent-v1.json");
 
-/// Adds the routes of the OpenAPI document and of the page that displays it.
+/// Adds the routes of the OpenAPI documents and of the page that displays them.
 pub(super) fn serve(router: Router<Shared>, _: OpenApi) -> Router<Shared> {
-    let document = get(async || {
-        ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], CHECKED_IN).into_response()
-    });
-    let config = Config::new([Url::new("Tidegate", DOCUMENT)]);
+    let document = |text: &'static str| {
+        get(move || async move {
+            ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
+        })
+    };
+    let config = Config::new([Url::new("Users", DOCUMENT), Url::new("Agents", AGENT_DOCUMENT)]);
     let ui = SwaggerUi::new("/docs").config(config);
-    router.route(DOCUMENT, document).merge(Router::from(ui))
+    router
+        .route(DOCUMENT, document(CHECKED_IN))
+        .route(DOCUMENT_OF_VERSION, document(CHECKED_IN))
+        .route(AGENT_DOCUMENT, document(AGENT_CHECKED_IN))
+        .merge(Router::from(ui))
 }

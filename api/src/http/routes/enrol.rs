@@ -124,7 +124,7 @@ pub(super) fn add(router: Routes) -> Routes {
         .body::<RenewRequest>(&OBJECT_TYPES, "Certificate signing request of the agent.")
         .answer::<Enrolled>(200, "Returned with the certificate and the CA certificates.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::Invalid, Code::Unauthenticated, Code::Conflict]);
-    let ca = Doc::new("authority", "Server", "Read the CA certificates")
+    let ca = Doc::new("readAuthority", "Server", "Read the CA certificates")
         .describe(
             "Returns the certificates of the internal CA, which signs the certificates of agents. \
              Needs no authentication. Fails with `Conflict` if the server does not use TLS.",

@@ -62,7 +62,7 @@ enum AsksQuery {
 
 /// Registers the route of the agents' feeds.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("feed", "Agent", "Stream the desired state of a node")
+    let doc = Doc::new("watchNodeState", "Agent", "Stream the desired state of a node")
         .describe(
             "Returns one frame per line, compressed with gzip if accepted. The state is consistent at \
              each `synced` frame, and may be inconsistent in between. A second feed of the same node \

@@ -28,6 +28,9 @@ pub(super) fn add(router: Routes) -> Routes {
     let live = Doc::new("healthz", "Server", "Check the liveness of the server")
         .describe("Liveness probe for supervisors. Needs no authentication and does not access the store.")
         .text(200, "Returned if the process is alive.", "text/plain");
+    let alias = Doc::new("livez", "Server", "Check the liveness under its Kubernetes name")
+        .describe("Same as `/healthz`, under the name that Kubernetes API servers use.")
+        .text(200, "Returned if the process is alive.", "text/plain");
     let ready = Doc::new("readyz", "Server", "Check the readiness of the server")
         .describe(
             "Readiness probe for load balancers. Needs no authentication. Returns 503 with the reason \
@@ -36,6 +39,7 @@ pub(super) fn add(router: Routes) -> Routes {
         .text(200, "Returned if the store is reachable and accepts writes.", "text/plain");
     router
         .routes(Route::at("/healthz").on(HttpMethod::Get, Permission::Open, live, healthz).done())
+        .routes(Route::at("/livez").on(HttpMethod::Get, Permission::Open, alias, healthz).done())
         .routes(Route::at("/readyz").on(HttpMethod::Get, Permission::Open, ready, readyz).done())
 }
 

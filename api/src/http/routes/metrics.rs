@@ -23,7 +23,7 @@ const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// Registers the route of metrics.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("metrics", "Server", "Read metrics in the OpenMetrics text format")
+    let doc = Doc::new("readMetrics", "Server", "Read metrics in the OpenMetrics text format")
         .describe(
             "Returns the metrics of this server, of Services and of nodes, for a scrape by \
              Prometheus.",

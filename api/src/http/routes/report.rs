@@ -41,7 +41,7 @@ const FACTS_MAX: usize = 1024;
 
 /// Registers the route of agent reports.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("report", "Agent", "Replace the report of an agent")
+    let doc = Doc::new("replaceReport", "Agent", "Replace the report of an agent")
         .describe(
             "Replaces the report of the node on this server. Agents send a report to every control \
              server about every 5 seconds and after each change.",

@@ -134,7 +134,7 @@ struct ClusterProblem {
 
 /// Registers the route of the cluster summary.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("status", "Cluster", "Read the cluster status")
+    let doc = Doc::new("readStatus", "Cluster", "Read the cluster status")
         .describe(
             "Returns the numbers of objects and nodes by state, the progress of the nodes and the \
              present problems.",

@@ -27,9 +27,12 @@ use crate::{
 /// versions.
 const REVALIDATE: HeaderValue = HeaderValue::from_static("no-cache");
 
+/// Icon of the status page. Browsers go by its media type, so that it need not be in the ICO format.
+const ICON: &str = "style/mark.svg";
+
 /// Registers the route `GET /`, the only route of the status page in the documented API.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("index", "Server", "Read the status page")
+    let doc = Doc::new("readIndex", "Server", "Read the status page")
         .describe(
             "Returns the HTML of the status page. Its files are below `/web/`; its data comes from \
                    this API.",
@@ -42,11 +45,16 @@ pub(super) fn add(router: Routes) -> Routes {
 
 /// Adds the routes of the page's files, which are not part of the documented API.
 pub(super) fn serve(router: Router<Shared>) -> Router<Shared> {
-    router.route("/web/{*file}", get(file))
+    router.route("/web/{*file}", get(file)).route("/favicon.ico", get(icon))
 }
 
 async fn index(State(app): State<Shared>, headers: HeaderMap) -> Answer {
     answer(&app, INDEX, &headers).await
+}
+
+/// Returns the icon of the page, which browsers request by this path for responses that name none.
+async fn icon(State(app): State<Shared>, headers: HeaderMap) -> Answer {
+    answer(&app, ICON, &headers).await
 }
 
 async fn file(State(app): State<Shared>, Path(name): Path<String>, headers: HeaderMap) -> Answer {

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use self::world::World;
 use crate::support::secured::Who;
 
-/// Returns the names of the properties of a schema in the OpenAPI document.
+/// Returns the names of the properties of a schema in the OpenAPI document for agents.
 fn properties(schema: &str) -> Vec<String> {
-    let document: Value = serde_json::from_str(&api::document()).unwrap();
+    let document: Value = serde_json::from_str(&api::agent_document()).unwrap();
     let properties = document["components"]["schemas"][schema]["properties"].as_object();
     properties.unwrap_or_else(|| panic!("{schema} has no properties")).keys().cloned().collect()
 }
