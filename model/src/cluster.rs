@@ -6,6 +6,7 @@ pub mod change;
 pub mod compiled;
 pub mod config;
 pub(crate) mod coverage;
+pub mod default_checks;
 pub mod history;
 pub(crate) mod pool_space;
 pub mod quota;

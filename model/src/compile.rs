@@ -3,7 +3,7 @@
 
 mod health;
 
-pub(crate) use self::health::{is_panic, verdict_on};
+pub(crate) use self::health::{VerdictRule, is_panic};
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use crate::{
     bgp::compile::bgp_state,
     cluster::{
         change::Change,
-        compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+        compiled::{CompiledEndpoint, CompiledPort, CompiledService, DefaultCheck},
         snapshot::Snapshot,
         unsupported::blocking,
     },
@@ -46,8 +46,13 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
     let mut ports: Vec<_> =
         spec.ports.iter().map(|port| compile_port(spec, port, &sources, is_exposed)).collect();
     let health_check = spec.health_check.clone().filter(|_| is_exposed);
+    let default_check = match health_check {
+        None if is_exposed => default_check(snapshot, object, spec, &ports),
+        None | Some(_) => DefaultCheck::Off,
+    };
     if let Some(record) = snapshot.endpoint_health(key).filter(|_| is_exposed) {
-        ports.iter_mut().for_each(|port| health::apply(health_check.as_ref(), record, port));
+        let rule = |port: &CompiledPort| VerdictRule::new(health_check.as_ref(), default_check, port);
+        ports.iter_mut().for_each(|port| health::apply(rule(port), record, port));
     }
     let exposed = |addresses: Vec<_>| if is_exposed { addresses } else { Vec::new() };
     Some(CompiledService {
@@ -72,8 +77,25 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
         removal_policy: spec.removal_policy,
         drain_seconds: spec.drain_seconds,
         health_check: health_check.map(Box::new),
+        default_check,
         unsupported: blocking(spec),
     })
+}
+
+/// Returns the use of checks by default for a Service without a health check.
+fn default_check(
+    snapshot: &Snapshot,
+    object: &Object,
+    spec: &ServiceSpec,
+    ports: &[CompiledPort],
+) -> DefaultCheck {
+    let may_check =
+        |port: &CompiledPort| port.endpoints.iter().any(|endpoint| port.may_check_by_default(endpoint));
+    if ports.iter().any(may_check) {
+        snapshot.default_checks().of(&object.metadata, spec)
+    } else {
+        DefaultCheck::Off
+    }
 }
 
 /// Compiles the ports of a headless Service with their endpoints. A Service without ports gets one port without a
@@ -184,6 +206,7 @@ pub fn network(snapshot: &Snapshot) -> NetworkState {
     let nodes = snapshot.list(Kind::Node, None, None).map(|node| &node.metadata.name);
     NetworkState {
         workload_cidrs: snapshot.workload_cidrs().copied().collect(),
+        default_check: snapshot.default_checks().is_on(),
         checkers: nodes.filter(|node| !snapshot.is_lost(node)).cloned().collect(),
         ..NetworkState::default()
     }

@@ -98,6 +98,10 @@ pub struct Flags {
     /// this guard [default: 33]
     #[arg(long, env = "TIDEGATE_HEALTH_GUARD_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub health_guard_percent: Option<u8>,
+    /// Health check by default of endpoints of single TCP ports that nobody else checks: tcp (a connection every 10 s)
+    /// or none. Give all control servers of a store the same value [default: tcp]
+    #[arg(long, env = "TIDEGATE_DEFAULT_HEALTH_CHECK", value_name = "CHECK")]
+    pub default_health_check: Option<DefaultHealthCheck>,
     /// Quotas of namespaces: RESOURCE=LIMIT for each namespace, or NAMESPACE/RESOURCE=LIMIT for one. Resources:
     /// services, endpoint-sets, workloads, endpoints, node-ports, load-balancer-addresses, checked-endpoints. The
     /// limit is a number or `unlimited` [default: unlimited]
@@ -190,6 +194,16 @@ pub enum Auth {
     Required,
     /// Requests need no authentication; a token that is sent still determines the caller
     Off,
+}
+
+/// Health check by default of endpoints that nobody else checks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum DefaultHealthCheck {
+    /// TCP connection to the endpoint
+    #[default]
+    Tcp,
+    /// No check
+    None,
 }
 
 /// Output format of the log.
@@ -285,6 +299,7 @@ impl Config {
             workload_range,
             asn,
             health_guard_percent,
+            default_health_check,
             quota,
             node_lost_after,
             guard_vips_percent,
@@ -308,19 +323,19 @@ impl Config {
             log_format,
             config: _,
         } = flags;
-        let default = |text: &str| text.parse::<IpNet>().expect("the default range is a range");
         let listen =
             listen.unwrap_or_else(|| LISTEN_DEFAULT.parse().expect("the default address is an address"));
         let PortRange(ports) = node_port_range
             .unwrap_or_else(|| NODE_PORT_RANGE_DEFAULT.parse().expect("the default range is a range"));
         let cluster = ClusterConfig::new(
-            if service_cidr.is_empty() { vec![default(SERVICE_CIDR_DEFAULT)] } else { service_cidr },
+            if service_cidr.is_empty() { vec![service_cidr_default()] } else { service_cidr },
             ports,
             allow_external_ip,
         )?
         .with_workload_ranges(workload_ranges(workload_range))?
         .with_asn(asn.unwrap_or(ASN_DEFAULT))?
         .with_quotas(Quotas::new(quota))
+        .with_default_checks(default_health_check.unwrap_or_default() == DefaultHealthCheck::Tcp)
         .with_guards(Guards {
             vips_percent: guard_vips_percent.unwrap_or(GUARD_VIPS_PERCENT_DEFAULT),
             endpoints_percent: guard_endpoints_percent.unwrap_or(GUARD_ENDPOINTS_PERCENT_DEFAULT),
@@ -372,6 +387,10 @@ impl Config {
             log_format: log_format.unwrap_or_default(),
         })
     }
+}
+
+fn service_cidr_default() -> IpNet {
+    SERVICE_CIDR_DEFAULT.parse().expect("the default range is a range")
 }
 
 /// Returns the default path of the bootstrap token file: next to the SQLite database, because only the server
@@ -504,6 +523,17 @@ mod tests {
         for bad in ["9", "86401", "Never", "40s", ""] {
             assert!(lost_after(&["--node-lost-after", bad], "").is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn endpoints_that_nobody_checks_are_checked_by_default_unless_the_setting_is_none() {
+        let is_on = |flags: &[&str], file: &str| {
+            merge(flags, file).map(|config| config.settings.cluster.default_checks().is_on())
+        };
+        assert!(is_on(&[], "").unwrap());
+        assert!(!is_on(&["--default-health-check", "none"], "").unwrap());
+        assert!(!is_on(&[], "default-health-check = 'none'").unwrap());
+        assert!(is_on(&["--default-health-check", "http"], "").is_err());
     }
 
     #[test]

@@ -64,9 +64,9 @@ impl ServerState {
             service_cidrs: settings.cluster.service_cidrs().iter().copied().collect(),
             ..NetworkState::default()
         };
-        let hub = Arc::new(Hub::new(store.load().await?, constants, settings.cluster.asn()));
-        let metrics = Arc::new(Metrics::new());
         let cluster = Arc::new(settings.cluster.clone());
+        let hub = Arc::new(Hub::new(store.load().await?, constants, Arc::clone(&cluster)));
+        let metrics = Arc::new(Metrics::new());
         let stop_writer = CancellationToken::new();
         let convergence = Arc::new(Convergence::default());
         let audit = Arc::new(AuditLog::of(&*store).await?);

@@ -14,7 +14,7 @@ use model::{
     kinds::resource::{Object, ServiceKey, Spec},
     observed::{
         assign::ClusterView,
-        health::{HealthInputs, is_watched},
+        health::{HealthInputs, has_default_check, is_suspected},
         rollup::{
             AnnouncementInputs, NodeViews, ServiceObservations, add_not_checked, address_pool_status,
             address_status, advertisement_status, bfd_profile_status, bgp_peer_status, endpoint_set_status,
@@ -135,11 +135,25 @@ impl ObjectRenderer<'_> {
         if form.is_programmable() { self.nodes().count(key, wanted) } else { NodeCounts::default() }
     }
 
-    /// Returns the health of a Service's endpoints, or `None` if the Service has no health check and no endpoint on
-    /// a lost Node.
+    /// Returns the health of a Service's endpoints, or `None` if it has no effect on the status of the Service.
     pub(crate) fn health(&self, key: &ServiceKey) -> Option<ServiceHealth> {
-        let form = &self.view.published().compiled.get(key).filter(|entry| is_watched(&entry.form))?.form;
-        Some(self.health_of(form))
+        let form = &self.view.published().compiled.get(key)?.form;
+        self.has_health(form).then(|| self.health_of(form))
+    }
+
+    /// Returns true if check results have an effect on the status of a Service: it has a health check or an endpoint on
+    /// a lost Node, or a check by default has failed. Other checks by default change nothing, so that the status of a
+    /// Service that nobody configured to be checked does not depend on the reports of agents.
+    pub(crate) fn has_health(&self, form: &CompiledService) -> bool {
+        if form.health_check.is_some() || is_suspected(form) {
+            return true;
+        }
+        let service = &form.service;
+        let has_failed = || {
+            self.view.published().snapshot.endpoint_health(service).is_some()
+                || self.view.observations.health.guard().held_of(service).next().is_some()
+        };
+        has_default_check(form) && has_failed()
     }
 
     /// Returns the health of a Service's endpoints with those that nobody checks, or `None` if the Service does not

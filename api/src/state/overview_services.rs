@@ -15,7 +15,6 @@ use model::{
         service::{ServiceSpec, ServiceType},
     },
     observed::{
-        health::is_watched,
         rollup::AddressStanding,
         status::{ConditionType, EndpointCounts, NodeCounts, Phase},
     },
@@ -142,7 +141,7 @@ impl Present<'_> {
     fn basis(&self, look: &Look<'_>, last_counts: &mut Arc<NodeCounts>) -> Option<Basis> {
         let form = self.entry.map(|entry| &entry.form);
         let snapshot = &look.view.published().snapshot;
-        let is_checked = form.is_some_and(|form| is_watched(form));
+        let is_checked = form.is_some_and(|form| look.renderer.has_health(form));
         let is_balanced = self.spec.service_type == ServiceType::LoadBalancer;
         if is_checked || is_balanced || snapshot.addresses_of(&self.key).next().is_some() {
             return None;

@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use model::{
     cluster::{
         change::{Change, ChangeKind, Commit},
+        config::ClusterConfig,
         snapshot::Snapshot,
     },
     compile::{affected, network, node_state},
@@ -73,15 +74,16 @@ pub(crate) struct Hub {
     current: ArcSwap<Published>,
     bell: watch::Sender<Position>,
     constants: NetworkState,
-    asn: u32,
+    cluster: Arc<ClusterConfig>,
 }
 
 impl Published {
     /// Derives the published state from the contents of a store. `constants` are the cluster-wide settings that do
-    /// not depend on objects.
-    pub(crate) fn of(loaded: StoredState, constants: &NetworkState, asn: u32) -> Self {
+    /// not depend on objects, `cluster` has the settings on which compiled forms depend.
+    pub(crate) fn of(loaded: StoredState, constants: &NetworkState, cluster: &ClusterConfig) -> Self {
         let StoredState { position, objects, recent } = loaded;
-        let snapshot = Snapshot::from_objects(position.revision, objects);
+        let snapshot =
+            Snapshot::from_objects(position.revision, objects).with_default_checks(cluster.default_checks());
         let network = with_constants(network(&snapshot), constants);
         Self {
             epoch: position.epoch,
@@ -92,7 +94,7 @@ impl Published {
             network: Arc::new(network),
             network_changed_at: position.revision,
             bgp_changed_at: position.revision,
-            asn,
+            asn: cluster.asn(),
             snapshot,
         }
     }
@@ -178,7 +180,8 @@ impl Published {
 
 /// Returns the cluster-wide settings `network` with the parts of `constants` that do not depend on objects.
 fn with_constants(network: NetworkState, constants: &NetworkState) -> NetworkState {
-    let NetworkState { peer_key, service_cidrs, workload_cidrs: _, checkers: _ } = constants.clone();
+    let NetworkState { peer_key, service_cidrs, workload_cidrs: _, default_check: _, checkers: _ } =
+        constants.clone();
     NetworkState { peer_key, service_cidrs, ..network }
 }
 
@@ -209,11 +212,11 @@ fn concerns_bgp(before: &Snapshot, change: &Change) -> bool {
 
 impl Hub {
     /// Creates the hub with the first state. `constants` are the cluster-wide settings that do not depend on
-    /// objects, `asn` is the default AS number of Nodes.
-    pub(crate) fn new(loaded: StoredState, constants: NetworkState, asn: u32) -> Self {
-        let published = Published::of(loaded, &constants, asn);
+    /// objects, `cluster` has the settings on which compiled forms depend.
+    pub(crate) fn new(loaded: StoredState, constants: NetworkState, cluster: Arc<ClusterConfig>) -> Self {
+        let published = Published::of(loaded, &constants, &cluster);
         let (bell, _) = watch::channel(published.position());
-        Self { current: ArcSwap::from_pointee(published), bell, constants, asn }
+        Self { current: ArcSwap::from_pointee(published), bell, constants, cluster }
     }
 
     /// Returns the newest published state.
@@ -242,7 +245,7 @@ impl Hub {
 
     /// Replaces the published state by the contents of a store. Only the writer calls this.
     pub(crate) fn reload(&self, loaded: StoredState) {
-        self.replace(Published::of(loaded, &self.constants, self.asn));
+        self.replace(Published::of(loaded, &self.constants, &self.cluster));
     }
 
     fn replace(&self, published: Published) {
@@ -345,7 +348,7 @@ mod tests {
         let mut dice = RandomStream(7);
         let position = Position { epoch: Epoch(1), revision: Revision(1) };
         let loaded = StoredState { position, objects: Vec::new(), recent: Vec::new() };
-        let mut published = Published::of(loaded, &NetworkState::default(), config.asn());
+        let mut published = Published::of(loaded, &NetworkState::default(), &config);
         let names = ["n0", "n1"].map(|name| Name::parse(name).unwrap());
         let mut operations: Vec<_> = names.iter().map(|name| node(&mut dice, name.as_str())).collect();
         let mut sent: BTreeMap<Name, (Revision, NodeState)> = BTreeMap::new();
@@ -403,7 +406,7 @@ mod tests {
         let mut dice = RandomStream(11);
         let position = Position { epoch: Epoch(1), revision: Revision(1) };
         let loaded = || StoredState { position, objects: Vec::new(), recent: Vec::new() };
-        let mut one = Published::of(loaded(), &NetworkState::default(), config.asn());
+        let mut one = Published::of(loaded(), &NetworkState::default(), &config);
         let mut other = one.clone();
         let forms = |published: &Published| -> BTreeMap<ServiceKey, Value> {
             let all = published.compiled.after(None);

@@ -19,13 +19,17 @@ const GUARD: &str = "/v1/guards/health";
 /// belong to no Node.
 async fn start(endpoints: u8, check: Value) -> Server {
     let server = support::start().await;
+    prepare(&server, endpoints, check).await;
+    server
+}
+
+async fn prepare(server: &Server, endpoints: u8, check: Value) {
     for node in ["a", "b", "c"] {
         let body = json!({ "metadata": { "name": node }, "spec": {} });
         assert_eq!(server.call("POST", "/v1/nodes", Some(body)).await.0, 201);
-        say(&server, node, &[]).await;
+        say(server, node, &[]).await;
     }
-    apply(&server, endpoints, check).await;
-    server
+    apply(server, endpoints, check).await;
 }
 
 async fn apply(server: &Server, endpoints: u8, check: Value) {
@@ -368,4 +372,30 @@ async fn two_agents_of_one_name_are_shown_until_one_is_gone() {
     }
     let status = until(&server, "/v1/status", |_, status| status["nodes"]["connected"] == 1).await;
     assert_eq!(status["problems"].as_array().unwrap().len(), 0, "{status}");
+}
+
+/// An endpoint that nobody else checks leaves service if it fails the check by default, and the status states why. Agents
+/// receive the setting. Other checks by default have no effect on the status.
+#[tokio::test]
+async fn endpoints_that_nobody_checks_are_checked_by_default() {
+    let off = support::settings(30000..=32767);
+    let settings = Settings { cluster: off.cluster.clone().with_default_checks(true), ..off };
+    let server = support::start_with(settings).await;
+    prepare(&server, 3, Value::Null).await;
+    let mut feed = Lines::new(
+        server.send(Request::get("/v1/nodes/a/state").body(Body::empty()).unwrap()).await.into_body(),
+    );
+    let sent = feed.until("\"synced\"").await.concat();
+    assert!(sent.contains("\"defaultCheck\":true") && sent.contains("\"defaultCheck\":\"on\""), "{sent}");
+    let (_, service) = server.call("GET", "/v1/namespaces/default/services/web", None).await;
+    assert_eq!(service["status"]["endpoints"], json!({ "total": 3, "ready": 3 }), "nothing is unknown");
+    say_all(&server, &[(1, "Unhealthy"), (2, "Healthy"), (3, "Healthy")]).await;
+    until_out(&server, &["10.1.0.1:80"]).await;
+    let (_, health) = server.call("GET", HEALTH, None).await;
+    assert!(health["endpoints"].as_array().unwrap().iter().all(|one| one["byDefault"] == true), "{health:#}");
+    let (_, service) = server.call("GET", "/v1/namespaces/default/services/web", None).await;
+    assert_eq!(service["status"]["endpoints"], json!({ "total": 3, "ready": 2, "unhealthy": 1 }));
+    say_all(&server, &[(1, "Healthy"), (2, "Healthy"), (3, "Healthy")]).await;
+    until_out(&server, &[]).await;
+    until(&server, RECORD, |status, _| status == 404).await;
 }

@@ -53,13 +53,14 @@ fn table(health: &Value, is_wide: bool, now: Timestamp) -> Option<Table> {
             (false, true) => " (kept)",
             (false, false) => "",
         };
+        let by_default = if endpoint.by_default { " (checked by default)" } else { "" };
         let mut row: Vec<Cell> = vec![
             socket(&endpoint.address.to_string(), &endpoint.port.to_string()).into(),
             Cell::toned(tone(endpoint.state), word(&endpoint.state)),
             since.into(),
             format!("{}%{held}", endpoint.share).into(),
             words(endpoint.checkers.keys()).into(),
-            (&endpoint.message).into(),
+            format!("{}{by_default}", endpoint.message).into(),
         ];
         row.extend(is_wide.then(|| Cell::from(results(&endpoint))));
         table.push(row);

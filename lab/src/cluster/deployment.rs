@@ -130,6 +130,11 @@ impl Cluster {
             "--guard-endpoints-percent=100",
             "--health-guard-percent=100",
         ]);
+        let is_set = |argument: &String| argument.starts_with("--default-health-check=");
+        if !options.server_arguments.iter().any(is_set) {
+            // Endpoints of many tests have no server, and connections are counted.
+            arguments.push("--default-health-check=none".to_owned());
+        }
         arguments.extend_from_slice(&options.server_arguments);
         let mut server = Process::start(Plan {
             label: "tidegate-api".to_owned(),

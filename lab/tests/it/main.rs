@@ -12,6 +12,7 @@ mod bgp;
 mod clock;
 mod compose;
 mod crash;
+mod default_check;
 mod discovery;
 mod disk;
 mod doctor;

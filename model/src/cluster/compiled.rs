@@ -106,6 +106,9 @@ pub struct CompiledService {
     // Boxed: most Services have none, and every node holds all Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<Box<HealthCheck>>,
+    /// Health check by default, for endpoints that nobody else checks. Without effect if `healthCheck` is present.
+    #[serde(default, skip_serializing_if = "DefaultCheck::is_off")]
+    pub default_check: DefaultCheck,
     /// Settings that no agent of this version implements. A Service with such settings is not programmed, because
     /// it would behave differently from its spec.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -138,6 +141,7 @@ impl CompiledService {
             removal_policy: RemovalPolicy::default(),
             drain_seconds: None,
             health_check: None,
+            default_check: DefaultCheck::Off,
             unsupported: Vec::new(),
         }
     }
@@ -150,11 +154,42 @@ impl CompiledService {
         has_node_port || addresses.iter().any(|addresses| !addresses.is_empty())
     }
 
+    /// Returns true if agents check an endpoint of a port by default: the Service has no health check, the port is a
+    /// single TCP port, and the source of the endpoint does not check it.
+    #[must_use]
+    pub fn is_checked_by_default(&self, port: &CompiledPort, endpoint: &CompiledEndpoint) -> bool {
+        self.default_check == DefaultCheck::On
+            && self.health_check.is_none()
+            && port.may_check_by_default(endpoint)
+    }
+
     /// Returns true if two compiled forms of a Service are equal except for their revision, so that nodes
     /// need no update.
     #[must_use]
     pub fn is_same_for_nodes(&self, other: &Self) -> bool {
         Self { revision: other.revision, ..self.clone() } == *other
+    }
+}
+
+/// Use of the health check by default for a Service without a health check of its own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum DefaultCheck {
+    /// No endpoint is checked by default, because the setting of the control server is off or because no endpoint
+    /// qualifies.
+    #[default]
+    Off,
+    /// Agents connect by TCP to the endpoints of single TCP ports that their source does not check.
+    On,
+    /// The Service is exempt, whatever the setting of the control server.
+    Exempt,
+}
+
+impl DefaultCheck {
+    // Serde determines the signature.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+    fn is_off(&self) -> bool {
+        *self == Self::Off
     }
 }
 
@@ -185,6 +220,19 @@ impl CompiledPort {
     #[must_use]
     pub fn range(&self) -> PortRange {
         PortRange::new(self.port, self.end_port.unwrap_or(self.port))
+    }
+
+    /// Returns true if a TCP connection shows that the endpoints of the port serve. The endpoints of a port range need
+    /// not listen at each of its ports.
+    #[must_use]
+    pub fn has_tcp_check(&self) -> bool {
+        self.protocol == Protocol::Tcp && self.end_port.is_none()
+    }
+
+    /// Returns true if an endpoint of the port qualifies for the health check by default.
+    #[must_use]
+    pub fn may_check_by_default(&self, endpoint: &CompiledEndpoint) -> bool {
+        self.has_tcp_check() && !endpoint.checked_by_source
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use super::quota::Quotas;
+use super::{default_checks::DefaultChecks, quota::Quotas};
 use crate::{
     kinds::bgp_peer::forbidden_asn,
     primitives::net::{self, IpFamily},
@@ -43,6 +43,7 @@ pub struct ClusterConfig {
     asn: u32,
     guards: Guards,
     quotas: Quotas,
+    has_default_checks: bool,
 }
 
 /// Limits of the write guards: maximum percentage of the existing addresses that one write may remove. 100 or more
@@ -124,6 +125,7 @@ impl ClusterConfig {
             asn: ASN_DEFAULT,
             guards: Guards::OFF,
             quotas: Quotas::default(),
+            has_default_checks: false,
         })
     }
 
@@ -166,6 +168,18 @@ impl ClusterConfig {
     #[must_use]
     pub fn with_quotas(self, quotas: Quotas) -> Self {
         Self { quotas, ..self }
+    }
+
+    /// Sets whether endpoints that nobody checks are checked by default; off unless it is set.
+    #[must_use]
+    pub fn with_default_checks(self, has_default_checks: bool) -> Self {
+        Self { has_default_checks, ..self }
+    }
+
+    /// Returns the setting for health checks by default.
+    #[must_use]
+    pub fn default_checks(&self) -> DefaultChecks {
+        DefaultChecks::new(self.has_default_checks, self.quotas.clone())
     }
 
     /// Returns the quotas of namespaces.

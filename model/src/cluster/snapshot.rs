@@ -17,6 +17,7 @@ use self::addresses::AddressIndex;
 use crate::{
     cluster::{
         change::{Change, ChangeKind, Commit},
+        default_checks::DefaultChecks,
         quota::Usage,
     },
     kinds::{
@@ -65,6 +66,7 @@ pub struct Snapshot {
     endpoint_addresses: usize,
     /// Amounts of limited resources that the objects of each namespace use.
     usage: OrdMap<Namespace, Usage>,
+    default_checks: DefaultChecks,
 }
 
 /// Service that accepts connections to a port range of an external or load balancer address.
@@ -91,6 +93,18 @@ impl Snapshot {
             snapshot.put(object);
         }
         snapshot
+    }
+
+    /// Sets the health checks by default, which are off in a new snapshot.
+    #[must_use]
+    pub fn with_default_checks(self, default_checks: DefaultChecks) -> Self {
+        Self { default_checks, ..self }
+    }
+
+    /// Returns the setting for health checks by default.
+    #[must_use]
+    pub const fn default_checks(&self) -> &DefaultChecks {
+        &self.default_checks
     }
 
     /// Returns the revision of the last change in the snapshot.

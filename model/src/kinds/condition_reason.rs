@@ -118,9 +118,9 @@ pub enum ConditionReason {
         message = "If the failures are real, remove the endpoints from service with `tidegate health --confirm`."
     )]
     HealthGuardHeld,
-    /// Endpoints on a lost Node stay in use although unreachable, because no endpoint of the port is healthy.
+    /// Unhealthy endpoints, on a lost Node or checked by default, stay in use, because no endpoint of the port is healthy.
     #[strum(
-        message = "Restore `tidegate-agent` on the Node. If the machine has failed, start the workloads elsewhere."
+        message = "Start the endpoints. If the Node is lost, restore its `tidegate-agent`, or start the workloads elsewhere."
     )]
     LastEndpointsKept,
     /// All endpoints of a port are used: the healthy share is below `spec.healthCheck.panicThreshold`.

@@ -16,6 +16,10 @@ pub const LABELS_MAX: usize = 100;
 /// Annotation of an EndpointSet or Workload whose source checks the endpoints and sets their readiness. The value names
 /// the source, such as `kubernetes`. Such endpoints count as checked.
 pub const CHECKED_BY: &str = "tidegate.io/checked-by";
+/// Annotation of a Service that exempts it from the health check by default. The value is [`NO_DEFAULT_CHECK`].
+pub const DEFAULT_HEALTH_CHECK: &str = "tidegate.io/default-health-check";
+/// Value of [`DEFAULT_HEALTH_CHECK`] that exempts a Service.
+pub const NO_DEFAULT_CHECK: &str = "none";
 /// Maximum size of all annotations of an object in bytes, keys included: the limit of Kubernetes.
 pub const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 /// Maximum length of a label or annotation key in bytes: DNS prefix, slash and name, as in Kubernetes.

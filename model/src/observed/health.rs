@@ -8,6 +8,7 @@
 //! ```
 
 mod book;
+mod default_check;
 mod guard;
 mod judge;
 mod source;
@@ -26,6 +27,7 @@ use crate::{
 
 pub use self::{
     book::{CheckResult, HealthBook, HealthUpdate, RESULTS_KEPT_MAX},
+    default_check::{default_check, has_default_check, may_have_default_check, with_default_check},
     guard::{GUARD_ENDPOINTS_MIN, GUARD_PERCENT_DEFAULT, GUARD_WINDOW_SECS, Guard, HeldEndpoint},
     judge::{HealthDecision, HealthInputs, Tally, judge},
     source::{HealthSource, addresses_not_checked, health_source, not_checked},
@@ -36,22 +38,27 @@ pub use self::{
 /// determines the state of the endpoint.
 pub const CHECKERS: usize = 3;
 
-/// Returns the check that agents run for a Service: its health check, otherwise a TCP check if an endpoint is on a
-/// lost Node, otherwise `None`.
+/// Returns the check that agents run for a Service: its health check, otherwise a frequent TCP check if an endpoint is
+/// on a lost Node, otherwise the check by default if endpoints have it, otherwise `None`.
 #[must_use]
 pub fn check_of(service: &CompiledService) -> Option<Cow<'_, HealthCheck>> {
     match &service.health_check {
         Some(check) => Some(Cow::Borrowed(&**check)),
-        None => is_suspected(service).then(|| Cow::Owned(suspicion_check())),
+        None if is_suspected(service) => Some(Cow::Owned(suspicion_check())),
+        None => has_default_check(service).then(|| Cow::Owned(default_check())),
     }
 }
 
 /// Returns the endpoints of a Service that must be checked, each with its Node if known. Without a health check,
-/// these are the endpoints of TCP ports on lost Nodes. Terminating endpoints are excluded, because they accept no
-/// new connections regardless of the result.
+/// these are the endpoints of TCP ports on lost Nodes, and those that are checked by default. Terminating endpoints are
+/// excluded, because they accept no new connections regardless of the result.
 #[must_use]
 pub fn checks(service: &CompiledService) -> BTreeMap<CheckKey, Option<Name>> {
-    let Some(check) = &service.health_check else { return suspicion::checks(service) };
+    let Some(check) = &service.health_check else {
+        let mut checks = default_check::checks(service);
+        checks.extend(suspicion::checks(service));
+        return checks;
+    };
     let endpoints = service.ports.iter().flat_map(|port| &port.endpoints);
     let endpoints = endpoints.filter(|endpoint| !endpoint.terminating);
     let key = |address, port: Port| CheckKey { address, port: check.port.unwrap_or(port) };

@@ -60,10 +60,14 @@ pub struct CheckedEndpoint {
     /// True if the Node of the endpoint is lost: its agent is silent, and other nodes check the endpoint.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub node_lost: bool,
-    /// True if the endpoint is in service although other nodes find it unhealthy, because its Node is lost and no
-    /// endpoint of the port is healthy.
+    /// True if the endpoint is in service although it is unhealthy, because no endpoint of the port is healthy: its Node
+    /// is lost, or the endpoint is checked by default.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kept: bool,
+    /// True if nodes connect to the endpoint by TCP without a health check of the Service: by default, or because the
+    /// Node of the endpoint is lost.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_default: bool,
     /// Nodes that check the endpoint, with their results.
     pub checkers: BTreeMap<Name, Checker>,
 }

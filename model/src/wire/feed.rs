@@ -125,6 +125,9 @@ pub struct NetworkState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub peer_key: Option<Secret>,
+    /// True if agents check endpoints of single TCP ports by default, if nobody else checks them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub default_check: bool,
     /// Names of the Nodes with a live agent. Some of them also check the health of endpoints that have no
     /// Node, or whose Node has no live agent.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]

@@ -13,6 +13,7 @@ mod bgp_book;
 mod bgp_fields;
 mod bgp_status;
 mod compile;
+mod default_checks;
 mod dns;
 mod environment;
 mod explain;

@@ -36,20 +36,20 @@ fn name(text: &str) -> Name {
     Name::parse(text).unwrap()
 }
 
-fn check_key(host: u8, port: u16) -> CheckKey {
+pub(crate) fn check_key(host: u8, port: u16) -> CheckKey {
     CheckKey { address: [10, 1, 0, host].into(), port: Port::new(port).unwrap() }
 }
 
 /// Cluster of the Nodes `a`, `b` and `c` with the check results that their agents report.
-struct Scene {
-    cluster: Cluster,
+pub(crate) struct Scene {
+    pub(crate) cluster: Cluster,
     book: HealthBook,
 }
 
 impl Scene {
     /// Creates the Nodes, a Service `web` with the fields of `spec`, and Workloads `w1`, `w2` and so on, each at
     /// address `10.1.0.N` on the given Node.
-    fn new(spec: Value, nodes: &[&str]) -> Self {
+    pub(crate) fn new(spec: Value, nodes: &[&str]) -> Self {
         let mut scene = Self { cluster: Cluster::new(), book: HealthBook::default() };
         for node in NODES {
             scene.cluster.apply(&of_kind("Node", node, json!({}), json!({}))).unwrap();
@@ -63,7 +63,7 @@ impl Scene {
         scene
     }
 
-    fn service(&mut self, name: &str, mut spec: Value) {
+    pub(crate) fn service(&mut self, name: &str, mut spec: Value) {
         spec["selector"] = json!({ "app": "web" });
         self.cluster.apply(&service(name, spec)).unwrap();
     }
@@ -74,7 +74,7 @@ impl Scene {
     }
 
     /// Applies check results of a node for a Service, each with the message of the check.
-    fn say(&mut self, node: &str, service: &str, results: &[(CheckKey, CheckState, &str)]) {
+    pub(crate) fn say(&mut self, node: &str, service: &str, results: &[(CheckKey, CheckState, &str)]) {
         let report = |(key, state, message): &(CheckKey, CheckState, &str)| CheckReport {
             address: key.address,
             port: key.port,
@@ -86,11 +86,15 @@ impl Scene {
         self.book.apply(&name(node), HealthUpdate { services, is_complete: false });
     }
 
-    fn compiled(&self, service: &str) -> CompiledService {
+    pub(crate) fn compiled(&self, service: &str) -> CompiledService {
         compile(&self.cluster.snapshot, &key(service)).unwrap()
     }
 
-    fn with_inputs<T>(&self, dead: &BTreeSet<Name>, look: impl FnOnce(&HealthInputs<'_>) -> T) -> T {
+    pub(crate) fn with_inputs<T>(
+        &self,
+        dead: &BTreeSet<Name>,
+        look: impl FnOnce(&HealthInputs<'_>) -> T,
+    ) -> T {
         let lost = |node: &Name| self.cluster.snapshot.is_lost(node);
         let checkers = NODES.map(name).into_iter().filter(|node| !lost(node)).collect();
         let is_reporting = |node: &Name| !lost(node);
@@ -110,7 +114,7 @@ impl Scene {
 
     /// Decides the health of the endpoints of the Services and writes the health records. Returns the number of
     /// removals that the health guard would have to permit.
-    fn decide(&mut self, services: &[&str]) -> usize {
+    pub(crate) fn decide(&mut self, services: &[&str]) -> usize {
         let dead = self.dead(services);
         let mut guarded = 0;
         for service in services {
@@ -126,7 +130,7 @@ impl Scene {
     }
 
     /// Returns the last octets of the addresses that accept new connections at port `index` of a Service.
-    fn ready(&self, service: &str, index: usize) -> Vec<u8> {
+    pub(crate) fn ready(&self, service: &str, index: usize) -> Vec<u8> {
         let endpoints = self.compiled(service).ports.remove(index).endpoints;
         let ready = endpoints.into_iter().filter(|one| one.ready);
         ready.map(|one| one.address.to_string().rsplit_once('.').unwrap().1.parse().unwrap()).collect()
@@ -137,7 +141,7 @@ impl Scene {
     }
 
     /// Returns the condition `EndpointsAvailable` of a Service.
-    fn available(&self, service: &str) -> Condition {
+    pub(crate) fn available(&self, service: &str) -> Condition {
         let form = self.compiled(service);
         let snapshot = &self.cluster.snapshot;
         let health = self

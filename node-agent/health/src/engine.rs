@@ -10,6 +10,7 @@ use std::{
 use base::Refusals;
 use model::{
     kinds::{endpoint_health::CheckKey, health_check::HealthCheck, resource::ServiceKey},
+    observed::health::default_check,
     primitives::{name::Name, quantity::Timestamp},
 };
 use tracing::info;
@@ -180,7 +181,9 @@ impl Engine {
             return self.show(service, key, change.max(Change::Words));
         }
         check.machine.begin_anew();
-        let due = machine::first_due(moment.now, interval(&group.check), moment.random);
+        let first_due =
+            if *group.check == default_check() { machine::first_due_by_default } else { machine::first_due };
+        let due = first_due(moment.now, interval(&group.check), moment.random);
         check.stage = Stage::Due(due);
         self.due.insert((due, (service.clone(), key)));
         self.show(service, key, Change::Words);

@@ -201,8 +201,19 @@ pub fn first_due(now: Instant, interval: Duration, random: u64) -> Instant {
     now + spread(interval, random)
 }
 
+/// Returns the time of the first check by default: a random delay of up to an interval after `now`, because the checks
+/// of all endpoints of a node may begin together.
+#[must_use]
+pub fn first_due_by_default(now: Instant, interval: Duration, random: u64) -> Instant {
+    now + up_to(interval, random)
+}
+
 fn spread(interval: Duration, random: u64) -> Duration {
-    let micros_max = u64::try_from((interval / JITTER_SHARE).as_micros()).unwrap_or(u64::MAX - 1);
+    up_to(interval / JITTER_SHARE, random)
+}
+
+fn up_to(longest: Duration, random: u64) -> Duration {
+    let micros_max = u64::try_from(longest.as_micros()).unwrap_or(u64::MAX - 1);
     Duration::from_micros(random % (micros_max + 1))
 }
 

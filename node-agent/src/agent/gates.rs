@@ -3,7 +3,11 @@
 //! after a pass, those that the kernel serves. Health checks follow the received state directly, because they
 //! do not depend on the kernel.
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use announce::{Announcing, Following};
 use base::Gate;
@@ -11,7 +15,9 @@ use dataplane::Scope;
 use health::{Checking, plan::Changes};
 use model::{
     bgp::settings::BgpState,
+    cluster::compiled::CompiledService,
     kinds::resource::ServiceKey,
+    observed::health::{may_have_default_check, with_default_check},
     wire::{feed::AddressState, report::FailureReason},
 };
 use speaker::routing::{
@@ -41,12 +47,18 @@ impl Agent {
     /// Attaches the health checker, which checks the endpoints of the received state.
     pub fn check_by(&mut self, checking: Checking) {
         self.checking = checking;
-        let services = self.state.services().iter();
-        let services = services.filter(|(_, service)| service.health_check.is_some());
-        for (key, service) in services.clone() {
-            self.refusals.note(key, Some(service));
+        let is_on = self.state.network().default_check;
+        self.has_default_checks = is_on;
+        let is_checked = |service: &CompiledService| {
+            service.health_check.is_some() || (is_on && may_have_default_check(service))
+        };
+        let services = self.state.services().iter().filter(|(_, service)| is_checked(service));
+        let services: BTreeMap<_, _> = services
+            .map(|(key, service)| (key.clone(), Some(with_default_check(Arc::clone(service), is_on))))
+            .collect();
+        for (key, service) in &services {
+            self.refusals.note(key, service.as_deref());
         }
-        let services = services.map(|(key, service)| (key.clone(), Some(Arc::clone(service)))).collect();
         let checkers = Some(self.state.network().checkers.clone());
         self.checking.follow(Changes { services, checkers });
     }
@@ -55,11 +67,21 @@ impl Agent {
     /// until they are applied.
     pub(super) fn check_changes(&mut self, touched: &ChangedObjects) {
         let ChangedObjects { services, addresses: _, network, node: _, bgp: _ } = touched;
-        for key in services {
-            self.refusals.note(key, self.state.services().get(key).map(|service| &**service));
+        let is_on = self.state.network().default_check;
+        let mut keys: BTreeSet<_> = services.iter().cloned().collect();
+        if is_on != self.has_default_checks {
+            self.has_default_checks = is_on;
+            let all = self.state.services().iter().filter(|(_, service)| may_have_default_check(service));
+            keys.extend(all.map(|(key, _)| key.clone()));
         }
-        let service = |key: &ServiceKey| (key.clone(), self.state.services().get(key).cloned());
-        let services = services.iter().map(service).collect();
+        let service = |key: ServiceKey| {
+            let service = self.state.services().get(&key).cloned();
+            (key, service.map(|service| with_default_check(service, is_on)))
+        };
+        let services: BTreeMap<_, _> = keys.into_iter().map(service).collect();
+        for (key, service) in &services {
+            self.refusals.note(key, service.as_deref());
+        }
         let checkers = network.then(|| self.state.network().checkers.clone());
         self.checking.follow(Changes { services, checkers });
     }

@@ -110,6 +110,8 @@ pub struct Agent {
     routing: Option<Routing>,
     checking: Checking,
     refusals: refusals::Watch,
+    /// Setting of the control server for checks by default that the health checker follows.
+    has_default_checks: bool,
 }
 
 /// Pending full pass, which reads the kernel and applies the whole state: the cause of the pass, and the
@@ -198,6 +200,7 @@ impl Agent {
             routing: None,
             checking: Checking::default(),
             refusals: refusals::Watch::default(),
+            has_default_checks: false,
         })
     }
 

@@ -170,6 +170,20 @@ mod tests {
         serving.abort();
     }
 
+    /// The bound does not depend on the time limits of connections.
+    #[tokio::test]
+    async fn no_more_than_the_maximum_number_of_connections_is_open() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (mut connections, mut clients) = (StatusConnections::default(), Vec::new());
+        for _ in 0..2 * CONNECTIONS_MAX {
+            clients.push(TcpStream::connect(address).await.unwrap());
+            let (stream, peer) = listener.accept().await.unwrap();
+            connections.add(stream, peer.ip(), Router::new());
+            assert!(connections.open.len() <= CONNECTIONS_MAX, "{} connections", connections.open.len());
+        }
+    }
+
     #[tokio::test]
     async fn another_address_keeps_its_connection_while_one_floods() {
         let (server, serving) = start().await;

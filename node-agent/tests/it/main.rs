@@ -32,6 +32,7 @@ mod conformance;
 mod conntrack;
 mod convergence;
 mod counters;
+mod default_checks;
 mod differential;
 mod docker;
 mod doctor;

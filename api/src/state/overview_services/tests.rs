@@ -53,7 +53,7 @@ impl Cluster {
         let now = Timestamp::from_unix_seconds(START);
         let position = Position { epoch: Epoch(1), revision: Revision(1) };
         let loaded = StoredState { position, objects: Vec::new(), recent: Vec::new() };
-        let published = Published::of(loaded, &NetworkState::default(), config.asn());
+        let published = Published::of(loaded, &NetworkState::default(), &config);
         let overview = Arc::default();
         let observations =
             Observations::new(Nodes::default(), HealthState::new(10), Arc::default(), overview);
@@ -202,8 +202,7 @@ async fn a_look_that_goes_by_what_was_kept_finds_what_a_look_from_nothing_finds(
                 Kind::ALL.iter().flat_map(|kind| cluster.published.snapshot.list(*kind, None, None));
             let objects = objects.map(Arc::clone).collect();
             let loaded = StoredState { position: cluster.published.position(), objects, recent: Vec::new() };
-            cluster.published =
-                Arc::new(Published::of(loaded, &NetworkState::default(), cluster.config.asn()));
+            cluster.published = Arc::new(Published::of(loaded, &NetworkState::default(), &cluster.config));
         }
         let (seen, anew) = cluster.look(&mut kept);
         let (whole, all) = cluster.look(&mut ServiceRowCache::default());

@@ -141,7 +141,9 @@ async fn read_anew(context: &Context) -> Result<(), StoreError> {
     let leads_there = |steps: &Vec<Step>| {
         let last = steps.last().map_or(&published.snapshot, |step| &step.after);
         last.revision() == to.revision
-            && *last == Snapshot::from_objects(to.revision, loaded.objects.iter().map(Arc::clone))
+            && *last
+                == Snapshot::from_objects(to.revision, loaded.objects.iter().map(Arc::clone))
+                    .with_default_checks(last.default_checks().clone())
     };
     match steps.filter(leads_there) {
         Some(steps) => {

@@ -200,6 +200,8 @@ fn plan(options: &Options, namespace: &Namespace, directory: &Scratch) -> Result
         format!("--listen={CONTROL}"),
         format!("--store=sqlite:{}", directory.path().join("control.sqlite").display()),
         "--service-cidr=10.96.0.0/12".to_owned(),
+        // Simulated agents check no endpoints.
+        "--default-health-check=none".to_owned(),
         // The initial bulk load exceeds the limits for regular changes.
         "--guard-vips-percent=100".to_owned(),
         "--guard-endpoints-percent=100".to_owned(),

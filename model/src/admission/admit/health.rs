@@ -6,12 +6,13 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::staged_object::StagedObject;
 use crate::{
     cluster::snapshot::Snapshot,
+    compile::compile,
     kinds::{
         endpoint_health::{CheckKey, EndpointHealthSpec, EndpointVerdict, record_key},
         metadata::Metadata,
         resource::{Object, ObjectKey, ServiceKey, Spec},
     },
-    primitives::name::Name,
+    observed::health::is_watched,
 };
 
 /// Returns the staged health record of a Service with the verdicts (health states) in `endpoints`, or its
@@ -57,15 +58,8 @@ pub(super) fn remove_obsolete(
     records
 }
 
-/// True if agents check endpoints of a Service: it has a health check, or a Workload of it is on a lost Node.
+/// True if agents check endpoints of a Service: by its health check, because a Workload of it is on a lost Node, or by
+/// default.
 fn is_checked(snapshot: &Snapshot, service: &ServiceKey) -> bool {
-    let Some(spec) = snapshot.service(service).and_then(|object| object.as_service()) else { return false };
-    let is_lost = |node: &Name| snapshot.is_lost(node);
-    let has_suspect = || {
-        let mut workloads = snapshot.workloads_matching(&service.namespace, &spec.selector);
-        workloads.any(|object| {
-            object.as_workload().and_then(|workload| workload.node.as_ref()).is_some_and(is_lost)
-        })
-    };
-    !spec.disabled && (spec.health_check.is_some() || has_suspect())
+    compile(snapshot, service).is_some_and(|compiled| is_watched(&compiled))
 }

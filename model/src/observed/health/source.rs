@@ -8,7 +8,6 @@ use std::{
     net::IpAddr,
 };
 
-use super::suspicion::has_tcp_check;
 use crate::{
     cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService},
     kinds::endpoint_health::CheckKey,
@@ -25,6 +24,8 @@ pub enum HealthSource {
     /// The source of the endpoint checks it and sets its readiness (annotation
     /// [`CHECKED_BY`](crate::kinds::metadata::CHECKED_BY)).
     Source,
+    /// Agents connect to the endpoint by TCP, because nobody else checks it.
+    DefaultCheck,
     /// No check: the endpoint may be dead.
     Nobody,
 }
@@ -38,10 +39,12 @@ pub fn health_source(
 ) -> HealthSource {
     if service.health_check.is_some() {
         HealthSource::HealthCheck
-    } else if endpoint.node_lost && has_tcp_check(port) {
+    } else if endpoint.node_lost && port.has_tcp_check() {
         HealthSource::OtherNodes
     } else if endpoint.checked_by_source {
         HealthSource::Source
+    } else if service.is_checked_by_default(port, endpoint) {
+        HealthSource::DefaultCheck
     } else {
         HealthSource::Nobody
     }

@@ -11,13 +11,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{HealthInputs, Tally, checks as checks_of};
+use super::{HealthInputs, Tally, checks as checks_of, has_default_check};
 use crate::{
     cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService},
     kinds::{
         endpoint_health::CheckKey,
         health_check::{HealthCheck, HealthCheckType},
-        service::Protocol,
     },
     primitives::name::Name,
     wire::report::{CONNECTION_REFUSED, CheckState},
@@ -48,10 +47,11 @@ pub fn suspicion_check() -> HealthCheck {
     }
 }
 
-/// Returns true if nodes check endpoints of the Service: it has a health check, or an endpoint on a lost Node.
+/// Returns true if nodes check endpoints of the Service: it has a health check, an endpoint on a lost Node, or an
+/// endpoint that is checked by default.
 #[must_use]
 pub fn is_watched(service: &CompiledService) -> bool {
-    service.health_check.is_some() || is_suspected(service)
+    service.health_check.is_some() || is_suspected(service) || has_default_check(service)
 }
 
 /// Returns true if an endpoint of the Service is on a lost Node.
@@ -69,7 +69,7 @@ pub fn lost_nodes(service: &CompiledService) -> BTreeSet<&Name> {
 /// Returns the endpoints of a Service on lost Nodes that agents check by a TCP connection, because the Service has
 /// no health check.
 pub(super) fn checks(service: &CompiledService) -> BTreeMap<CheckKey, Option<Name>> {
-    let checked = suspects(service).filter(|(port, _)| has_tcp_check(port));
+    let checked = suspects(service).filter(|(port, _)| port.has_tcp_check());
     checked.map(|(_, endpoint)| (key_of(endpoint), endpoint.node.clone())).collect()
 }
 
@@ -112,12 +112,6 @@ fn suspects(service: &CompiledService) -> impl Iterator<Item = (&CompiledPort, &
     let all =
         service.ports.iter().flat_map(|port| port.endpoints.iter().map(move |endpoint| (port, endpoint)));
     all.filter(|(_, endpoint)| endpoint.node_lost && !endpoint.terminating)
-}
-
-/// Returns true if a TCP connection shows that the endpoints of a port serve. The endpoints of a port range need
-/// not listen at each of its ports.
-pub(super) fn has_tcp_check(port: &CompiledPort) -> bool {
-    port.protocol == Protocol::Tcp && port.end_port.is_none()
 }
 
 const fn key_of(endpoint: &CompiledEndpoint) -> CheckKey {

@@ -5,8 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{no, saturating, yes};
 use crate::{
-    cluster::{compiled::CompiledService, snapshot::Snapshot},
-    compile::{is_panic, verdict_on},
+    cluster::{
+        compiled::{CompiledService, DefaultCheck},
+        snapshot::Snapshot,
+    },
+    compile::{VerdictRule, is_panic},
     kinds::{
         condition_reason::ConditionReason,
         endpoint_health::{CheckKey, EndpointHealthSpec, EndpointVerdict},
@@ -44,6 +47,7 @@ pub fn service_health(
             held: held.contains(&key),
             node_lost: node.as_ref().is_some_and(|node| lost.contains(node)),
             kept: panic_ports.is_empty() && kept.contains(&key),
+            by_default: compiled.health_check.is_none(),
             ..checked(inputs, service, record, key, node)
         })
         .collect();
@@ -71,24 +75,38 @@ pub fn add_not_checked(health: &mut ServiceHealth, compiled: &CompiledService) {
         node,
         state: HealthState::NotChecked,
         since: None,
-        message:
-            "the Service has no health check, and the source of the endpoint does not check it".to_owned(),
+        message: why_not_checked(compiled),
         share: 100,
         held: false,
         node_lost: false,
         kept: false,
+        by_default: false,
         checkers: BTreeMap::new(),
     }));
     health.endpoints.sort_by_key(|one| (one.address, one.port));
 }
 
-/// Returns the unhealthy endpoints on lost Nodes that are in service, because no endpoint of the port is healthy.
+fn why_not_checked(compiled: &CompiledService) -> String {
+    let why = "the Service has no health check, and the source of the endpoint does not check it";
+    let more = match compiled.default_check {
+        DefaultCheck::Off => "",
+        DefaultCheck::On => "; only single TCP ports are checked by default",
+        DefaultCheck::Exempt => "; the Service is exempt from checks by default",
+    };
+    format!("{why}{more}")
+}
+
+/// Returns the unhealthy endpoints, on lost Nodes or checked by default, that are in service because no endpoint of the
+/// port is healthy.
 fn kept(compiled: &CompiledService, record: &EndpointHealthSpec) -> BTreeSet<CheckKey> {
     let check = compiled.health_check.as_deref();
-    let all = compiled.ports.iter().flat_map(|port| &port.endpoints);
-    let kept = all.filter(|one| {
-        one.node_lost && one.ready && verdict_on(check, record, one).is_some_and(EndpointVerdict::is_out)
+    let all =
+        compiled.ports.iter().flat_map(|port| port.endpoints.iter().map(move |endpoint| (port, endpoint)));
+    let kept = all.filter(|(port, one)| {
+        let verdict = VerdictRule::of(compiled, port).verdict_on(record, one);
+        (one.node_lost || check.is_none()) && one.ready && verdict.is_some_and(EndpointVerdict::is_out)
     });
+    let kept = kept.map(|(_, one)| one);
     let port = |own| check.and_then(|check| check.port).unwrap_or(own);
     kept.map(|one| CheckKey { address: one.address, port: port(one.port) }).collect()
 }
@@ -115,8 +133,21 @@ fn checked(
     let checkers = tally.chosen.iter().map(|name| ((*name).clone(), checker(inputs, service, &key, name)));
     let checkers = checkers.collect();
     let CheckKey { address, port } = key;
-    let (held, node_lost, kept) = (false, false, false);
-    CheckedEndpoint { address, port, state, since, message, share, held, node_lost, kept, checkers, node }
+    let (held, node_lost, kept, by_default) = (false, false, false, false);
+    CheckedEndpoint {
+        address,
+        port,
+        state,
+        since,
+        message,
+        share,
+        held,
+        node_lost,
+        kept,
+        by_default,
+        checkers,
+        node,
+    }
 }
 
 fn checker(inputs: &HealthInputs<'_>, service: &ServiceKey, key: &CheckKey, node: &Name) -> Checker {
@@ -192,6 +223,15 @@ pub(super) fn endpoints_available(health: &ServiceHealth, counts: EndpointCounts
         return good(ConditionReason::HealthGuardHeld, message).map(|condition| condition.hint(hint));
     }
     let kept = out.iter().filter(|one| one.kept).count();
+    if kept > 0 && !out.iter().any(|one| one.kept && one.node_lost) {
+        let message = format!(
+            "{kept} endpoints are used although they do not answer the check by default, because no endpoint of the port \
+             is healthy: {}",
+            named(&out)
+        );
+        let hint = "start the endpoints; if they need another check, set spec.healthCheck";
+        return good(ConditionReason::LastEndpointsKept, message).map(|condition| condition.hint(hint));
+    }
     if kept > 0 {
         let message = format!(
             "{kept} endpoints are used although other nodes cannot reach them, because their Nodes are silent and no \

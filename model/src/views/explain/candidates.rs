@@ -8,7 +8,7 @@ use std::{
 use super::{CANDIDATES_MAX, CandidateEndpoint};
 use crate::{
     cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService},
-    compile::verdict_on,
+    compile::VerdictRule,
     kinds::{
         endpoint_health::{EndpointHealthSpec, EndpointVerdict},
         maintenance::MaintenanceMode,
@@ -83,7 +83,7 @@ impl Choice<'_> {
 
     /// Returns the health verdict of an endpoint, or `None` if it has none.
     fn verdict(&self, endpoint: &CompiledEndpoint) -> Option<&EndpointVerdict> {
-        verdict_on(self.service.health_check.as_deref(), self.health?, endpoint)
+        VerdictRule::of(self.service, self.port).verdict_on(self.health?, endpoint)
     }
 
     fn why_used(&self, endpoint: &CompiledEndpoint) -> String {
@@ -92,6 +92,11 @@ impl Choice<'_> {
                 format!(
                     "the agent of its Node is silent, and other nodes cannot reach it since {since} ({message}); it \
                      stays because no endpoint of the port is healthy"
+                )
+            } else if *share == 0 && self.service.health_check.is_none() {
+                format!(
+                    "it does not answer the check by default since {since} ({message}); it stays because no endpoint of \
+                     the port is healthy"
                 )
             } else if *share == 0 {
                 format!("its check fails since {since} ({message}), and so many fail that all are used")
@@ -109,7 +114,13 @@ impl Choice<'_> {
             ""
         };
         let is_unchecked = health_source(self.service, self.port, endpoint) == HealthSource::Nobody;
-        let unchecked = if is_unchecked { "; not checked" } else { "" };
+        let unchecked = if is_unchecked {
+            "; not checked"
+        } else if self.service.is_checked_by_default(self.port, endpoint) {
+            "; checked by default (TCP connection)"
+        } else {
+            ""
+        };
         format!("ready; gets {} of {sum}{silent}{unchecked}", endpoint.weight.0)
     }
 

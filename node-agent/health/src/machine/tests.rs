@@ -100,4 +100,6 @@ fn checks_spread_and_never_come_late() {
     assert!(dues.iter().max().unwrap() > &Duration::from_millis(9900));
     assert_eq!(first_due(now, interval, 0), now);
     assert!(first_due(now, interval, u64::MAX) <= now + Duration::from_secs(1));
+    assert_eq!(first_due_by_default(now, interval, 10_000_000), now + interval);
+    assert_eq!(first_due_by_default(now, interval, 10_000_001), now);
 }
