@@ -29,7 +29,7 @@ use crate::{
 /// requires neither TLS nor tokens.
 const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7440);
 /// Number of Services, with their endpoints, per request. The server accepts 5,000 objects and 8 MiB.
-const BATCH: u32 = 2_000;
+const BATCH: u32 = 500;
 
 /// Timeout for the reports of hundreds of agents on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(240);
