@@ -195,8 +195,7 @@ pub enum ConditionReason {
                        `spec.routedExternally` of the AddressPool."
     )]
     NoAdvertisement,
-    /// No Advertisement covers the address or the AddressPool, and another system routes it to the nodes: the pool
-    /// has `routedExternally`, or the address is outside of all pools in a range of `--allow-external-ip`.
+    /// Another system routes the address to the nodes, as `routedExternally` or `--allow-external-ip` states.
     RoutedExternally,
     /// No network of a Node contains the address or the range.
     #[strum(
@@ -462,8 +461,8 @@ mod tests {
         let healthy = ConditionReason::ALL.iter().filter(|reason| reason.remedy() == NO_ACTION);
         let healthy: Vec<&str> = healthy.map(|reason| reason.as_str()).collect();
         let expected = "Valid Headless Allocated AsRequested EndpointsReady NothingToProgram VerifiedOnAllNodes \
-                        NothingToAnnounce Announced Announceable NodesFound PeersFound Ready Reporting Verified \
-                        ServiceFound Selected NodesSelected Named Free Established";
+                        NothingToAnnounce Announced RoutedExternally Announceable NodesFound PeersFound Ready \
+                        Reporting Verified ServiceFound Selected NodesSelected Named Free Established";
         assert_eq!(healthy.join(" "), expected);
     }
 }
