@@ -114,7 +114,11 @@ fn requests() -> Vec<(String, Request)> {
 }
 
 fn versions(client: &Client) -> String {
-    format!("tidegate {}\nserver {}\n", env!("CARGO_PKG_VERSION"), client.url())
+    format!(
+        "tidegate {}\nconnected to {} (its version is in status.json)\n",
+        env!("CARGO_PKG_VERSION"),
+        client.url()
+    )
 }
 
 /// Describes the connection settings: servers, and the places of trust and token without their contents.
