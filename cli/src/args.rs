@@ -1,5 +1,6 @@
 //! Command-line arguments of `tidegate`, with help texts and examples.
 
+pub mod addresses;
 pub mod api;
 pub mod apply;
 pub mod backup;
@@ -171,6 +172,9 @@ pub enum Command {
     /// Print Services as environment variables
     #[command(after_help = help::ENV_HELP)]
     Env(environment::Env),
+    /// Show changes of the nodes that announce addresses
+    #[command(subcommand, after_help = help::ADDRESSES_HELP, disable_help_subcommand = true)]
+    Addresses(addresses::Addresses),
     /// Show BGP sessions, advertised routes and session events
     #[command(subcommand, after_help = help::BGP_HELP, disable_help_subcommand = true)]
     Bgp(bgp::Bgp),

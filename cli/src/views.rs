@@ -1,5 +1,6 @@
 //! Pure functions that format responses of the server as text.
 
+pub mod address_events;
 pub mod bgp;
 pub mod check;
 pub mod columns;

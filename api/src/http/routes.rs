@@ -1,5 +1,6 @@
 //! Routes of the API, one module for each subject.
 
+mod address_events;
 mod addresses;
 mod answer;
 mod apply;
@@ -76,6 +77,7 @@ pub(crate) fn router() -> Routes {
         drains::add,
         explain::add,
         bgp::add,
+        address_events::add,
         status::add,
         overview::add,
         convergence::add,

@@ -14,9 +14,12 @@ use model::{
         endpoint_set::EndpointSetSpec, metadata::Metadata, node::NodeSpec, resource::Kind,
         service::ServiceSpec, workload::WorkloadSpec,
     },
-    observed::status::{
-        AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
-        EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus,
+    observed::{
+        announcements::AddressEvent,
+        status::{
+            AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
+            EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus,
+        },
     },
     primitives::quantity::{Position, Revision, Timestamp},
 };
@@ -174,6 +177,7 @@ moments! {
     BgpSessionList, BgpSessionItem, "Sessions, ordered by node, peer and address.";
     BgpRouteList, BgpRouteItem, "Routes of nodes, ordered by node and prefix.";
     BgpEventList, BgpEvent, "Events, from newest to oldest.";
+    AddressEventList, AddressEvent, "Events, from newest to oldest.";
     AuditList, AuditEntry, "Audit entries, from newest to oldest.";
 }
 

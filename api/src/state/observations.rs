@@ -118,7 +118,7 @@ impl Observations {
         self.health.report(node, health);
         let before = earlier.report.as_ref().map(|report| Watermarks::from(&**report));
         self.convergence.record_report(node, epoch, (before, Watermarks::from(&*report)), Instant::now());
-        let addresses = self.announcements().apply(node, announcements);
+        let addresses = self.announcements().apply(node, announcements, now);
         if has_separate_changes || has_other_sessions || is_changed(&earlier, &report) {
             self.overview.record();
         }

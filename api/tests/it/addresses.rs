@@ -238,6 +238,22 @@ async fn f117_a_takeover_from_a_reporting_owner_needs_another_candidate_to_confi
     send(&server, third, monitored(&[(owner, "Down"), (claimant, "Up")])).await;
     let record = until(&server, ADDRESS, |record| order(record)[0] == *claimant).await;
     assert_eq!(order(&record)[1], *owner);
+    let events = get(&server, "/v1/addresses/events?address=192.0.2.100&limit=2").await;
+    let rows = events["items"].as_array().unwrap().iter();
+    let rows: Vec<_> = rows.map(|row| json!([row["node"], row["reason"], row["previous"]])).collect();
+    let withdrawn = json!([claimant, "Withdrawn", null]);
+    assert_eq!(
+        rows,
+        [json!([claimant, "Announced", null]), withdrawn],
+        "the claimant had announced it before"
+    );
+    let token = events["metadata"]["continue"].as_str().unwrap();
+    let rest =
+        get(&server, &format!("/v1/addresses/events?address=192.0.2.100&limit=2&continue={token}")).await;
+    assert_eq!(rest["items"][0]["previous"], json!(owner), "{rest}");
+    assert_eq!(rest["items"][1]["node"], json!(owner), "{rest}");
+    assert_eq!(get(&server, "/v1/addresses/events?address=192.0.2.101").await["items"], json!([]));
+    assert_eq!(server.call("GET", "/v1/addresses/events?address=web", None).await.0, 400);
     let metrics = server.send(Request::get("/metrics").body(Body::empty()).unwrap()).await;
     let metrics = metrics.into_body().collect().await.unwrap().to_bytes();
     let metrics = String::from_utf8(metrics.to_vec()).unwrap();

@@ -8,10 +8,10 @@ use model::primitives::name::Name;
 
 use super::{help, parse_address};
 
-/// Default number of session events that `bgp` requests.
-const EVENTS_DEFAULT: u32 = 50;
-/// Maximum number of session events in one response.
-const EVENTS_MAX: u32 = 5000;
+/// Default number of events that `bgp` and `addresses` request.
+pub(super) const EVENTS_DEFAULT: u32 = 50;
+/// Maximum number of events in one response.
+pub(super) const EVENTS_MAX: u32 = 5000;
 
 /// Subcommands of `bgp`.
 #[derive(Debug, Clone, Subcommand)]
@@ -119,7 +119,7 @@ pub enum BgpOutput {
     Yaml,
 }
 
-/// Output formats of `bgp events`.
+/// Output formats of `bgp events` and `addresses events`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum EventsOutput {
     /// One row per event

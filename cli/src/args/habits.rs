@@ -17,7 +17,7 @@ const VERBS: [(&str, &str); 12] = [
     ("list", "`tidegate get KIND`"),
     (
         "logs",
-        "`tidegate bgp events` and `tidegate history` show events; logs are in the journal of each machine",
+        "`tidegate addresses events`, `tidegate bgp events` and `tidegate history` show events; logs are in the journal of each machine",
     ),
     ("ls", "`tidegate get KIND`"),
     ("replace", "`tidegate apply -f FILE` creates or updates objects"),

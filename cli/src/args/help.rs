@@ -223,6 +223,23 @@ Examples:
   tidegate watch -o json                one event per line, with positions to resume from
   tidegate watch --resume 1763712000-42  later changes only; fails if that position is too old";
 
+pub(super) const ADDRESSES_HELP: &str = "\
+`tidegate get addresses` lists the addresses with their present announcing nodes.
+
+Examples:
+  tidegate addresses events             recent changes of the announcing nodes";
+
+pub(super) const ADDRESSES_EVENTS_HELP: &str = "\
+The agents report when and why they began or ceased to announce an address by ARP or NDP. The server keeps the
+last 1000 events of each node in memory.
+
+Examples:
+  tidegate addresses events --address 192.0.2.7
+                                        which nodes announced this address, and why it moved
+  tidegate addresses events --node node-1
+                                        addresses that moved to or from a node
+  tidegate addresses events --last 10 -o json";
+
 pub(super) const BGP_HELP: &str = "\
 The data is reported by the agents within seconds of an event. Tidegate cannot see how a router uses the
 advertised routes; check on the router.

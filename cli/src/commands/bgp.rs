@@ -86,19 +86,30 @@ async fn events(client: &Client, arguments: BgpEvents, terminal: &mut Terminal) 
         .query("peer", peer.map(|peer| peer.to_string()))
         .query("limit", Some(last.to_string()));
     let listing = client.send(request).await?;
-    let form = match output {
-        EventsOutput::Table => None,
-        EventsOutput::Json => Some(Document::Json),
-        EventsOutput::Yaml => Some(Document::Yaml),
-    };
+    let form = event_form(output);
     let empty = if is_filtered { "no event matches the filters" } else { NO_EVENT };
     let style = terminal.style;
     print(&listing, form, || bgp::events(&listing, style), empty, terminal)?;
-    if form.is_none() && continue_token(&listing).is_some() {
-        let shown = items(&listing, "/items").len();
-        terminal.note(&format!("showing the last {shown} events; use --last N for more"));
+    if form.is_none() {
+        note_omitted_events(&listing, terminal);
     }
     Ok(ExitCode::Success)
+}
+
+/// Prints a note if the server has further events.
+pub(super) fn note_omitted_events(listing: &Value, terminal: &mut Terminal) {
+    if continue_token(listing).is_some() {
+        let shown = items(listing, "/items").len();
+        terminal.note(&format!("showing the last {shown} events; use --last N for more"));
+    }
+}
+
+pub(super) const fn event_form(output: EventsOutput) -> Option<Document> {
+    match output {
+        EventsOutput::Table => None,
+        EventsOutput::Json => Some(Document::Json),
+        EventsOutput::Yaml => Some(Document::Yaml),
+    }
 }
 
 const fn form(output: BgpOutput) -> Option<Document> {
@@ -109,7 +120,7 @@ const fn form(output: BgpOutput) -> Option<Document> {
     }
 }
 
-fn print(
+pub(super) fn print(
     listing: &Value,
     form: Option<Document>,
     table: impl FnOnce() -> Option<String>,

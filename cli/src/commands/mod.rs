@@ -1,6 +1,7 @@
 //! One module per subcommand. Each sends requests, renders the responses with pure functions and prints the
 //! result.
 
+mod addresses;
 mod apply;
 mod backup;
 mod bgp;
@@ -104,6 +105,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         }
         Command::Explain(arguments) => explain::run(&client, arguments, terminal).await,
         Command::Env(arguments) => environment::run(&client, arguments, terminal).await,
+        Command::Addresses(command) => addresses::run(&client, command, terminal).await,
         Command::Bgp(command) if command.is_watch() => {
             repeat::on_change(&client, command, terminal, bgp::run).await
         }

@@ -211,7 +211,7 @@ pub fn events(listing: &Value, style: Style) -> Option<String> {
     (!table.is_empty()).then(|| table.render(style))
 }
 
-fn or_nothing(value: &impl Serialize) -> String {
+pub(super) fn or_nothing(value: &impl Serialize) -> String {
     let text = word(value);
     if text.is_empty() { NOTHING.to_owned() } else { text }
 }

@@ -36,6 +36,33 @@ fn addresses_are_asked_for_by_the_names_of_their_records() {
     assert_eq!(stub.first_lines().len(), 3, "a mistake on the command line asks nobody");
 }
 
+#[test]
+fn changes_of_owners_are_listed_newest_last_with_filters() {
+    let stub = Stub::fixed(
+        "200 OK",
+        JSON,
+        r#"{"metadata":{"continue":"t"},"items":[
+            {"id":2,"time":"2026-11-21T09:00:00Z","address":"2001:db8::7","node":"node-2","previous":"node-1","reason":"Announced","message":"node-1, which announced it, fell silent"},
+            {"id":1,"time":"2026-11-21T08:00:00Z","address":"192.0.2.7","node":"node-1","reason":"Withdrawn","message":"m"}]}"#,
+    );
+    let words = ["addresses", "events", "--address", "2001:DB8::7", "--node", "node-1", "--last", "2"];
+    let (code, out, err) = run(&stub.url, &words);
+    assert_eq!((code, err.as_str()), (0, "showing the last 2 events; use --last N for more\n"));
+    let lines: Vec<Vec<_>> = out.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["TIME", "ADDRESS", "NODE", "EVENT", "PREVIOUS", "MESSAGE"]);
+    assert_eq!(lines[1], ["2026-11-21T08:00:00Z", "192.0.2.7", "node-1", "Withdrawn", "-", "m"]);
+    assert_eq!(lines[2][1..6], ["2001:db8::7", "node-2", "Announced", "node-1", "node-1,"]);
+    let expected = "GET /v1/addresses/events?address=2001%3Adb8%3A%3A7&node=node-1&limit=2 HTTP/1.1";
+    assert_eq!(stub.first_lines(), [expected]);
+    for bad in [&["--address", "web"][..], &["--last", "0"], &["-o", "name"]] {
+        assert_eq!(run(&stub.url, &[&["addresses", "events"], bad].concat()).0, 2, "{bad:?}");
+    }
+    let nothing = Stub::fixed("200 OK", JSON, r#"{"metadata":{},"items":[]}"#);
+    let (code, out, err) = run(&nothing.url, &["addresses", "events"]);
+    assert_eq!((code, out.as_str()), (0, ""));
+    assert!(err.contains("tidegate get addresses"), "{err}");
+}
+
 /// Response with a plan of two moves from node-1 to node-2.
 const PLAN: &str = r#"{"moves":[{"address":"192.0.2.1","services":["default/a"],"from":"node-1","to":"node-2"},
     {"address":"192.0.2.2","services":["default/b"],"from":"node-1","to":"node-2"}],"unsettled":1,

@@ -9,7 +9,14 @@ use std::{
     net::IpAddr,
 };
 
+mod events;
+
+use self::events::OwnerEvents;
+pub use self::events::{
+    AddressEvent, AddressEventFilter, AddressEventReason, EVENTS_KEPT_MAX, EVENTS_OF_NODE_MAX,
+};
 use crate::{
+    bgp::listing::ListPage,
     kinds::address::{Announcement, Candidate},
     primitives::{name::Name, quantity::Timestamp},
     wire::report::{AddressReport, AnnouncementRole},
@@ -46,6 +53,7 @@ pub struct AnnouncementBook {
     parts: usize,
     /// Logical clock, increased by each reported state and by each candidate order that the server records.
     turn: u64,
+    events: OwnerEvents,
     /// Number of states that were not stored because [`PARTS_KEPT_MAX`] was reached.
     pub refused: u64,
 }
@@ -70,8 +78,8 @@ struct ReportedState {
 impl AnnouncementBook {
     /// Stores the announcement states, one for each address, that a node's agent reports. Returns the
     /// addresses for which the node now reports another role or another epoch: the version of the candidate
-    /// order (the nodes that may announce the address, in order of rank).
-    pub fn apply(&mut self, node: &Name, news: AnnouncementUpdate) -> BTreeSet<IpAddr> {
+    /// order (the nodes that may announce the address, in order of rank). `now` is the time of the report.
+    pub fn apply(&mut self, node: &Name, news: AnnouncementUpdate, now: Timestamp) -> BTreeSet<IpAddr> {
         let AnnouncementUpdate { parts, mut gone, is_complete } = news;
         if is_complete {
             let known = self.nodes.get(node).into_iter().flatten();
@@ -79,19 +87,19 @@ impl AnnouncementBook {
         }
         let mut changed = BTreeSet::new();
         for address in gone {
-            if self.remove(node, address) {
+            if self.remove(node, address, now) {
                 changed.insert(address);
             }
         }
         for (address, announced) in parts {
-            if self.put(node, address, announced) {
+            if self.put(node, address, announced, now) {
                 changed.insert(address);
             }
         }
         changed
     }
 
-    fn put(&mut self, node: &Name, address: IpAddr, announced: AddressReport) -> bool {
+    fn put(&mut self, node: &Name, address: IpAddr, announced: AddressReport, now: Timestamp) -> bool {
         let is_known = self.nodes.get(node).is_some_and(|addresses| addresses.contains(&address));
         if !is_known {
             if self.parts >= PARTS_KEPT_MAX {
@@ -104,6 +112,8 @@ impl AnnouncementBook {
         self.turn += 1;
         let parts = &mut self.pages.entry(address).or_default().parts;
         let before = parts.get(node);
+        let roles = (before.map(|part| &part.announced), Some(&announced));
+        self.events.apply(node, address, roles, now);
         let is_news = before.is_none_or(|part| {
             (part.announced.role, part.announced.epoch) != (announced.role, announced.epoch)
         });
@@ -114,7 +124,7 @@ impl AnnouncementBook {
         is_news
     }
 
-    fn remove(&mut self, node: &Name, address: IpAddr) -> bool {
+    fn remove(&mut self, node: &Name, address: IpAddr, now: Timestamp) -> bool {
         if let Some(addresses) = self.nodes.get_mut(node) {
             addresses.remove(&address);
             if addresses.is_empty() {
@@ -122,9 +132,10 @@ impl AnnouncementBook {
             }
         }
         let Some(page) = self.pages.get_mut(&address) else { return false };
-        let was_there = page.parts.remove(node).is_some();
-        self.parts -= usize::from(was_there);
-        was_there
+        let Some(gone) = page.parts.remove(node) else { return false };
+        self.parts -= 1;
+        self.events.apply(node, address, (Some(&gone.announced), None), now);
+        true
     }
 
     /// Records that the server has written a new candidate order for an address at `now`, and the first candidate
@@ -163,6 +174,19 @@ impl AnnouncementBook {
             has_address(*address)
         });
         self.parts = self.pages.values().map(|page| page.parts.len()).sum();
+        self.events.forget(has_node, has_address);
+    }
+
+    /// Returns at most `limit` changes of owners, newest first; if `after` is given, only events older than the one
+    /// with this number.
+    #[must_use]
+    pub fn events(
+        &self,
+        wanted: &AddressEventFilter,
+        after: Option<u64>,
+        limit: usize,
+    ) -> ListPage<AddressEvent, u64> {
+        self.events.page(wanted, after, limit)
     }
 
     /// Returns the reported state of an address on each node.
@@ -224,7 +248,8 @@ mod tests {
 
     fn report(book: &mut AnnouncementBook, node: &str, role: AnnouncementRole, epoch: u64) -> bool {
         let parts = BTreeMap::from([(ADDRESS.parse().unwrap(), part(role, epoch))]);
-        !book.apply(&name(node), AnnouncementUpdate { parts, ..AnnouncementUpdate::default() }).is_empty()
+        let update = AnnouncementUpdate { parts, ..AnnouncementUpdate::default() };
+        !book.apply(&name(node), update, Timestamp::from_unix_seconds(0)).is_empty()
     }
 
     fn order(epoch: u64, nodes: &[&str]) -> Announcement {
@@ -283,9 +308,10 @@ mod tests {
             "an unchanged state is no change"
         );
         let complete = AnnouncementUpdate { is_complete: true, ..AnnouncementUpdate::default() };
-        assert_eq!(book.apply(&name("a"), complete.clone()).len(), 1);
+        let now = Timestamp::from_unix_seconds(0);
+        assert_eq!(book.apply(&name("a"), complete.clone(), now).len(), 1);
         assert_eq!((book.reported(ADDRESS.parse().unwrap()).count(), book.parts), (0, 0));
-        assert!(book.apply(&name("a"), complete).is_empty());
+        assert!(book.apply(&name("a"), complete, now).is_empty());
         report(&mut book, "a", AnnouncementRole::Owner, 1);
         book.forget(|_| false, |_| true);
         assert_eq!(

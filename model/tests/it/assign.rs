@@ -233,6 +233,7 @@ impl World {
                 parts: BTreeMap::from([(ip(last), announced)]),
                 ..AnnouncementUpdate::default()
             },
+            Timestamp::from_unix_seconds(1_771_000_000),
         );
     }
 

@@ -273,7 +273,7 @@ fn an_address_with_two_types_of_announcement_needs_both() {
     }))
     .unwrap();
     let parts = [(ADDRESS.parse().unwrap(), part)].into();
-    world.book.apply(&name("a"), AnnouncementUpdate { parts, ..AnnouncementUpdate::default() });
+    world.book.apply(&name("a"), AnnouncementUpdate { parts, ..AnnouncementUpdate::default() }, at(0));
     assert_eq!(
         world.announced(),
         "True Announced: a announces 192.0.2.7 on eth0; 192.0.2.7 is announced by 1 node to 1 router (tor-1)"

@@ -7,6 +7,7 @@
 )]
 
 mod admit;
+mod announcement_events;
 mod assign;
 mod bgp;
 mod bgp_book;
