@@ -3,5 +3,6 @@
 pub mod client;
 pub mod echo;
 pub mod forward;
+pub mod steady_client;
 pub mod topology;
 pub mod web;

@@ -61,7 +61,15 @@ impl Connection {
     /// # Errors
     /// Same as [`tcp`].
     pub fn open(from: &Namespace, to: SocketAddr) -> Result<Self> {
-        let stream = from.inside(|| TcpStream::connect_timeout(&to, TIMEOUT));
+        Self::open_within(from, to, TIMEOUT)
+    }
+
+    /// Same as [`Self::open`] with another connect timeout.
+    ///
+    /// # Errors
+    /// Same as [`tcp`].
+    pub fn open_within(from: &Namespace, to: SocketAddr, timeout: Duration) -> Result<Self> {
+        let stream = from.inside(|| TcpStream::connect_timeout(&to, timeout));
         let stream = stream.with_context(|| format!("TCP to {to} from {}", from.name()))?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         let mut reader = BufReader::new(stream);

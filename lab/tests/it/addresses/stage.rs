@@ -3,12 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, SocketAddr},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    thread::JoinHandle,
+    net::IpAddr,
 };
 
 use anyhow::{Result, ensure};
@@ -18,7 +13,7 @@ use lab::{
         deployment::{Cluster, Options},
     },
     host::wait,
-    network::client::{self, at},
+    network::client::at,
 };
 use serde_json::{Value, json};
 
@@ -209,42 +204,4 @@ pub(crate) fn cut_off(cluster: &Cluster, node: &str, is_cut: bool) {
     let switch = if is_cut { "apart" } else { "switch" };
     let index = cluster.topology.nodes[node].index;
     fabric.ip(&[format!("link set port{} master {switch}", 100 + u16::from(index))]).unwrap();
-}
-
-/// Client that connects in a loop until it is stopped, and records failed connections.
-pub(crate) struct Traffic {
-    stop: Arc<AtomicBool>,
-    made: Arc<AtomicUsize>,
-    thread: JoinHandle<Vec<String>>,
-}
-
-impl Traffic {
-    pub(crate) fn start(cluster: &Cluster, to: SocketAddr) -> Self {
-        let client = cluster.place("client").unwrap().clone();
-        let (stop, made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let (stopped, count) = (Arc::clone(&stop), Arc::clone(&made));
-        let thread = std::thread::spawn(move || {
-            let mut failures = Vec::new();
-            while !stopped.load(Ordering::Relaxed) {
-                match client::tcp(&client, to) {
-                    Ok(_) => _ = count.fetch_add(1, Ordering::Relaxed),
-                    Err(error) => failures.push(format!("{error:#}")),
-                }
-            }
-            failures
-        });
-        Self { stop, made, thread }
-    }
-
-    /// Waits until the client has made `connections` further connections.
-    pub(crate) fn wait(&self, connections: usize) {
-        let until = self.made.load(Ordering::Relaxed) + connections;
-        wait::until_true("further connections", || self.made.load(Ordering::Relaxed) >= until).unwrap();
-    }
-
-    /// Stops the client and returns the descriptions of its failed connections.
-    pub(crate) fn end(self) -> Vec<String> {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap()
-    }
 }

@@ -1,12 +1,9 @@
 //! Tests of nodes that leave, planned or not, and of the routes that routers keep in the meantime.
 
-use lab::{host::wait, processes::routers::learned};
+use lab::{host::wait, network::steady_client::SteadyClient, processes::routers::learned};
 use serde_json::json;
 
-use super::{
-    stage::{Peering, Stage},
-    traffic::{Traffic, assert_only_moved},
-};
+use super::stage::{Peering, Stage};
 
 /// F126: a drained node withdraws its routes before it changes anything else. Clients that connect during the drain
 /// and the return of the node get a reply, except for a connection in progress at a move, which may be reset.
@@ -16,15 +13,15 @@ fn f126_a_drained_node_withdraws_first_and_resets_only_connections_in_progress()
     let [vip, _] = stage.add_web(&["node1", "node2"], &json!({}));
     stage.wait_routed(vip, &[1, 2]);
     stage.wait_reached(vip);
-    let traffic = Traffic::start(&stage.outside, vip);
-    traffic.wait(20);
+    let traffic = SteadyClient::start(&stage.outside, stage.at(vip));
+    traffic.wait(20).unwrap();
     stage.patch("nodes/node1", &json!({"spec": {"unschedulable": true}}));
     stage.wait_routed(vip, &[2]);
-    traffic.wait(30);
+    traffic.wait(30).unwrap();
     stage.patch("nodes/node1", &json!({"spec": {"unschedulable": false}}));
     stage.wait_routed(vip, &[1, 2]);
-    traffic.wait(20);
-    assert_only_moved(&traffic.end(), 2);
+    traffic.wait(20).unwrap();
+    traffic.end(2).unwrap();
 }
 
 /// An agent that receives SIGTERM withdraws its routes. During a planned restart of the agent the routers keep its

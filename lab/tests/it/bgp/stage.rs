@@ -24,6 +24,7 @@ use lab::{
     },
     network::{
         client::{self, at},
+        steady_client::only_moved,
         topology::{TopologyNode, fabric_addresses, node_addresses},
     },
     processes::routers::{Frr, RouterPlan, learned},
@@ -225,7 +226,7 @@ impl Stage {
                 Err(error) => failures.push(format!("{error:#}")),
             }
         }
-        super::traffic::assert_only_moved(&failures, 1);
+        only_moved(&failures, 1).unwrap();
         counts
     }
 

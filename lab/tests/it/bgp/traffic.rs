@@ -2,19 +2,13 @@
 
 use std::{
     net::IpAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    thread::{self, JoinHandle},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
 };
 
 use lab::{
-    host::{netns::Namespace, wait},
-    network::{
-        client::{self, at},
-        topology::node_addresses,
-    },
+    host::wait,
+    network::{client::at, steady_client::SteadyClient, topology::node_addresses},
 };
 use serde_json::json;
 
@@ -28,8 +22,8 @@ fn f126_f127_nodes_that_leave_in_good_order_reset_only_connections_in_progress()
     let mut stage = Stage::new(3, &Peering::default());
     let vips = stage.add_web(&["node1", "node2"], &json!({}));
     vips.into_iter().for_each(|vip| stage.wait_routed(vip, &[1, 2, 3]));
-    let traffic = vips.map(|vip| Traffic::start(&stage.outside, vip));
-    let connect = || traffic.iter().for_each(|clients| clients.wait(20));
+    let traffic = vips.map(|vip| SteadyClient::start(&stage.outside, at(vip, 80)));
+    let connect = || traffic.iter().for_each(|clients| clients.wait(20).unwrap());
     connect();
     stage.patch("nodes/node3", &json!({"spec": {"unschedulable": true}}));
     vips.into_iter().for_each(|vip| stage.wait_routed(vip, &[1, 2]));
@@ -41,7 +35,7 @@ fn f126_f127_nodes_that_leave_in_good_order_reset_only_connections_in_progress()
     vips.into_iter().for_each(|vip| stage.wait_routed(vip, &[1, 2]));
     connect();
     for clients in traffic {
-        assert_only_moved(&clients.end(), 3);
+        clients.end(3).unwrap();
     }
 }
 
@@ -58,8 +52,8 @@ fn f126_f127_the_restart_of_an_agent_withdraws_no_route_and_no_connection_times_
     let mut stage = Stage::new(2, &peering);
     let vips = stage.add_web(&["node1"], &json!({}));
     vips.into_iter().for_each(|vip| stage.wait_routed(vip, &[1, 2]));
-    let traffic = vips.map(|vip| Traffic::start(&stage.outside, vip));
-    let connect = || traffic.iter().for_each(|clients| clients.wait(30));
+    let traffic = vips.map(|vip| SteadyClient::start(&stage.outside, at(vip, 80)));
+    let connect = || traffic.iter().for_each(|clients| clients.wait(30).unwrap());
     connect();
     let mut agent = stage.cluster.agents.remove("node2").unwrap();
     let (looks, lost) = watch(&stage, vips, || {
@@ -80,7 +74,7 @@ fn f126_f127_the_restart_of_an_agent_withdraws_no_route_and_no_connection_times_
     stage.cluster.wait_converged().unwrap();
     vips.into_iter().for_each(|vip| stage.wait_routed(vip, &[1, 2]));
     for clients in traffic {
-        assert_only_moved(&clients.end(), 2);
+        clients.end(2).unwrap();
     }
 }
 
@@ -129,49 +123,4 @@ fn watch(stage: &Stage, vips: [IpAddr; 2], event: impl FnOnce()) -> (usize, usiz
         result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         seen
     })
-}
-
-/// Asserts that the failures of one client, which has at most one connection in progress, are resets, at most one for
-/// each of `moves` changes of the path.
-pub(super) fn assert_only_moved(failures: &[String], moves: usize) {
-    let is_moved = |failure: &String| failure.contains("reset");
-    assert!(failures.len() <= moves && failures.iter().all(is_moved), "lost in {moves} moves: {failures:#?}");
-}
-
-/// Client that connects in a loop until it is stopped, and records failed connections.
-pub(super) struct Traffic {
-    stop: Arc<AtomicBool>,
-    made: Arc<AtomicUsize>,
-    thread: JoinHandle<Vec<String>>,
-}
-
-impl Traffic {
-    pub(super) fn start(from: &Namespace, to: IpAddr) -> Self {
-        let from = from.clone();
-        let (stop, made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let (stopped, count) = (Arc::clone(&stop), Arc::clone(&made));
-        let thread = thread::spawn(move || {
-            let mut failures = Vec::new();
-            while !stopped.load(Ordering::Relaxed) {
-                match client::tcp(&from, at(to, 80)) {
-                    Ok(_) => _ = count.fetch_add(1, Ordering::Relaxed),
-                    Err(error) => failures.push(format!("{error:#}")),
-                }
-            }
-            failures
-        });
-        Self { stop, made, thread }
-    }
-
-    /// Waits until the client has made `connections` further connections.
-    pub(super) fn wait(&self, connections: usize) {
-        let until = self.made.load(Ordering::Relaxed) + connections;
-        wait::until_true("further connections", || self.made.load(Ordering::Relaxed) >= until).unwrap();
-    }
-
-    /// Stops the client and returns the descriptions of its failed connections.
-    pub(super) fn end(self) -> Vec<String> {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap()
-    }
 }
