@@ -1,4 +1,4 @@
-//! Small types that several programs share: wall clock, jitter, retry delays, error chains, recent events,
+//! Small types that several programs share: build, wall clock, jitter, retry delays, error chains, recent events,
 //! the readiness of a node to serve a Service ([`Gate`]), counts of refused connections, accepted host
 //! names of HTTP servers, and messages to the service manager.
 //!
@@ -6,6 +6,7 @@
 //! workspace dependency except `model`.
 
 pub mod backoff;
+pub mod build;
 pub mod clock;
 mod error_chain;
 pub mod events;
