@@ -26,7 +26,7 @@ const keyOf = (path) => `${path[0] ?? ''}/${path.length}`;
 
 function useModule(path) {
   const [loaded, setLoaded] = useState({});
-  const load = VIEWS[path[0] ?? ''] ?? VIEWS[''];
+  const load = VIEWS[path[0] ?? ''] ?? (() => import('./views/missing.js'));
   const key = keyOf(path);
   useEffect(() => {
     let isWanted = true;

@@ -46,6 +46,7 @@ export function Shell({ route, isLocked, children }) {
     </nav>
     <${Banner} />
     <main id="main" tabindex="-1">${children}</main>
+    <${Footer} />
     <${FieldSource} />
     ${isHelping && html`<${Help} close=${() => setHelping(false)} />`}
   <//>`;
@@ -78,10 +79,10 @@ function Live() {
   const ms = Math.max(0, now - heardAt);
   // The server speaks every other second; fractions would only flicker.
   const age = heardAt ? (ms < 1_000 ? 'now' : duration(Math.floor(ms / 1_000) * 1_000).replace('.0', '')) : '';
-  const words = { connecting: 'connecting', live: age === 'now' ? 'live · now' : `live · ${age} ago`, stale: `stale · ${age} old`, lost: heardAt ? `lost · ${age} old` : 'no connection' }[state];
+  const [words, old] = { connecting: ['connecting'], live: ['live', age === 'now' ? 'now' : `${age} ago`], stale: ['stale', `${age} old`], lost: heardAt ? ['lost', `${age} old`] : ['no connection'] }[state];
   const title = doc ? `Revision ${doc.position}, ${doc.replica?.name ?? 'control server'}; ${state} since ${new Date(since).toISOString().slice(11, 19)} UTC` : '';
   const shape = { live: 'ok', connecting: 'waiting', stale: 'risk', lost: 'disconnected' }[state];
-  return html`<span id="live" data-state=${state} class=${`live live-${state}`} title=${title}><${Shape} state=${shape} size=${14} /><span>${words}</span></span>`;
+  return html`<span id="live" data-state=${state} class=${`live live-${state}`} title=${title}><${Shape} state=${shape} size=${14} /><span>${words}${old && html`<span class="live-age"> · ${old}</span>`}</span></span>`;
 }
 
 /** What cannot be overlooked: the connection is lost, or nobody asks who anybody is. */
@@ -94,9 +95,49 @@ function Banner() {
   return html`<div class="banners">
     <div role="status">${isLong &&
       html`<p class="banner tone-worst"><${Shape} state="disconnected" /><span><b>${state === 'lost' ? 'The control server does not answer' : 'Nothing is heard of the control server'}</b> for ${duration(now - since)}. ${doc ? 'What is shown is old. ' : ''}Traffic goes on: agents keep the last state that they had.${error?.problem?.detail ? ` (${error.problem.detail})` : ''}</span></p>`}</div>
-    ${doc?.insecure && html`<p class="banner tone-risk"><${Shape} state="risk" /><span><b>Insecure</b>: whoever reaches this server may do anything (<code>--insecure</code>).</span></p>`}
+    ${doc?.insecure && html`<${Insecure} />`}
     ${known.readOnly && html`<p class="banner tone-none"><${Shape} state="notice" /><span>This page is read-only.</span></p>`}
   </div>`;
+}
+
+/** Where it is kept that the banner was read; as long as the tab is open. */
+const READ = 'tidegate-insecure-read';
+
+/** Nobody asks who anybody is: how to change that, and out of the way once it was read. */
+function Insecure() {
+  const [isRead, setRead] = useState(() => kept(READ));
+  const [isAsking, setAsking] = useState(false);
+  if (isRead) return null;
+  const read = () => {
+    try {
+      sessionStorage.setItem(READ, 'yes');
+    } catch {
+      // It lasts as long as the page.
+    }
+    setRead(true);
+  };
+  return html`<div class="banner tone-risk" data-banner="insecure"><${Shape} state="risk" /><span><b>Authentication is off</b>: anyone who reaches this port is an administrator.</span>
+    <span class="banner-end"><button type="button" class="quiet" onClick=${() => setAsking(true)}>Turn it on…</button><button type="button" class="quiet" aria-label="Hide until this tab is closed" onClick=${read}>Hide</button></span>
+    ${isAsking && html`<${Dialog} title="Turn authentication on" close=${() => setAsking(false)}>
+      <ol class="steps"><li>Start the control server without <code>--insecure</code>, with <code>--auth=required</code>.</li><li>The first start writes an administrator's token to the file <code>bootstrap-token</code>, next to the database. Log in with it here.</li><li>Create a token for each person: <code>tidegate token create kim-page --role viewer --expires-in 30d</code>, and a join token for each agent.</li></ol>
+    <//>`}</div>`;
+}
+
+function kept(key) {
+  try {
+    return sessionStorage.getItem(key) !== null;
+  } catch {
+    return false;
+  }
+}
+
+/** What this is, and where to read about it. */
+function Footer() {
+  const version = useStore(live, (state) => state.doc?.version);
+  return html`<footer class="foot">
+    <span>Tidegate${version && html` <span class="field" data-field="/v1/overview#/version">${version}</span>`}</span>
+    <a href="/docs/">API reference</a><a href="/openapi.json">OpenAPI document</a><a href="/metrics">Metrics</a><span>Manual: <code>man tidegate</code>, <code>tidegate help</code></span>
+  </footer>`;
 }
 
 function Theme() {

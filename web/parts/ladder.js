@@ -1,14 +1,12 @@
 // Conditions as rungs: each needs those before it, so the first that is not met is where to look.
 import { html } from '../core/html.js';
 import { remark, to, useRoute } from '../core/route.js';
+import { conditionWords, split } from './condition.js';
 import { Field } from './field.js';
 import { Shape, tone, word } from './state.js';
 import { Ago } from './view.js';
 
 const STATE = { True: 'ok', False: 'failing', Unknown: 'waiting' };
-/** What is met may still have something to say. */
-const words = (type) => type.replace(/([a-z])([A-Z])/g, (_, a, b) => `${a} ${b.toLowerCase()}`);
-
 /**
  * The rungs, and the words of one: the first that is not met, or the one that is chosen.
  * @param {{path: string, conditions: any[], order: string[], problems?: any[]}} props `path` of the request whose `/status/conditions` they are;
@@ -24,7 +22,7 @@ export function Ladder({ path, conditions, order, problems = [] }) {
   return html`<div class="ladder">
     <ol class="ladder-rungs">${rungs.map((rung) => html`<${Rung} key=${rung.type} rung=${rung} isOpen=${rung === open} isFirst=${rung === unmet} choose=${() => remark({ rung: rung === open ? '' : rung.type })} />`)}</ol>
     <div aria-live="polite">${open && html`<${Said} rung=${open} path=${path} at=${conditions.indexOf(open)} change=${own?.change} />`}${problems.filter((problem) => problem !== own).map((problem) => html`<${Wrong} key=${problem.id} problem=${problem} />`)}</div>
-    ${notes.length > 0 && html`<ul class="ladder-notes">${notes.map((rung) => html`<li key=${rung.type}><b>${words(rung.type)}</b> <${Field} path=${path} at=${`/status/conditions/${conditions.indexOf(rung)}/message`}>${rung.message}<//></li>`)}</ul>`}
+    ${notes.length > 0 && html`<ul class="ladder-notes">${notes.map((rung) => html`<li key=${rung.type}><b>${conditionWords(rung.type, rung.status)}</b> <${Field} path=${path} at=${`/status/conditions/${conditions.indexOf(rung)}/message`}>${rung.message}<//></li>`)}</ul>`}
   </div>`;
 }
 
@@ -32,7 +30,7 @@ function Rung({ rung: { type, status, reason }, isOpen, isFirst, choose }) {
   const state = STATE[status];
   return html`<li class=${`tone-${tone(state)}`} data-condition=${type} data-state=${status}>
     <button type="button" aria-expanded=${isOpen} aria-current=${isFirst ? 'step' : undefined} onClick=${choose}>
-      <span class="ladder-mark"><${Shape} state=${state} size=${14} /></span><span class="ladder-type">${words(type)}</span><span class="ladder-reason">${status === 'True' ? '' : status === 'False' ? 'no: ' : 'not known: '}${words(reason)}</span>
+      <span class="ladder-mark"><${Shape} state=${state} size=${14} /></span><span class="ladder-type">${conditionWords(type, status)}</span><span class="ladder-reason">${split(reason)}</span>
     </button>
   </li>`;
 }
@@ -55,7 +53,7 @@ function Preceded({ change: { revision, author, message, at } }) {
 function Said({ rung: { type, status, reason, message, hint }, path, at, change }) {
   const of = (field, value) => (at < 0 ? value : html`<${Field} path=${path} at=${`/status/conditions/${at}/${field}`}>${value}<//>`);
   return html`<div class=${`ladder-said tone-${tone(STATE[status])}`}>
-    <p><b>${words(type)}</b> <code class="muted">${of('reason', reason)}</code></p>
+    <p><b>${conditionWords(type, status)}</b> <code class="muted">${of('reason', reason)}</code></p>
     ${message && html`<p>${of('message', message)}</p>`}
     ${hint && html`<p class="muted">What helps: ${of('hint', hint)}</p>`}
     ${!message && !hint && html`<p class="muted">${status === 'True' ? 'Nothing more is to be said.' : 'The server has not said why yet.'}</p>`}

@@ -5,11 +5,9 @@ import { perSecond, plural } from '../core/format.js';
 import { Field } from './field.js';
 import { Shape, tone, word } from './state.js';
 
-/** Widths of the columns in CSS pixels, and where there is little room. */
-const WIDTHS = [122, 178, 176, 154, 214];
-const TIGHT_WIDTHS = [98, 146, 138, 128, 172];
-/** Less than this is little room. */
-const ROOMY_MIN = 1_000;
+/** Widths of the columns of a Service in CSS pixels, and where there is little room: less than `roomyMin`. Less than `min` is scrolled.
+ * `hasWords`: the cause of what is broken stands on its edge. */
+const OF_SERVICE = { roomy: [122, 178, 176, 154, 214], tight: [98, 146, 138, 128, 172], roomyMin: 1_000, min: 800, hasWords: true };
 /** Between two boxes of a column, from top to bottom. */
 const GAP_PX = 12;
 /** Heights of a box with two lines, and with a third. */
@@ -21,8 +19,6 @@ const EDGE_OF_SCROLL_PX = 4;
 const CAUSES_MAX = 5;
 /** Room for the heading of a column. */
 const HEAD_PX = 28;
-/** Less than this is scrolled. */
-const WIDTH_MIN = 800;
 /** Up to this the columns are drawn one below the other, with so many boxes beside each other. */
 const NARROW_MAX = 700;
 const NARROW_BOXES = 2;
@@ -38,12 +34,12 @@ const WORDS_MIN_PX = 72;
 
 /**
  * The drawing.
- * @param {{graph: {columns: any[][], edges: any[]}, headings: string[], label: string, paths: Record<string, string>}} props `paths` of the requests that values
- *   are from: a box names its own by key, or is itself the path
+ * @param {{graph: {columns: any[][], edges: any[]}, headings: string[], label: string, paths: Record<string, string>, room?: typeof OF_SERVICE, leadsTo?: string, hint?: string}} props `paths` of
+ *   the requests that values are from: a box names its own by key, or is itself the path; `leadsTo` what a click on an edge does, in a word
  */
-export function PathGraph({ graph, headings, label, paths }) {
-  const [box, width] = useWidth();
-  const placed = useMemo(() => (width <= NARROW_MAX ? placeDown(graph, width) : place(graph, Math.max(WIDTH_MIN, width))), [graph, width]);
+export function PathGraph({ graph, headings, label, paths, room = OF_SERVICE, leadsTo = 'Explain', hint = 'An edge leads to what becomes of a packet there.' }) {
+  const [box, width] = useWidth(room.min);
+  const placed = useMemo(() => (width <= Math.min(NARROW_MAX, room.min) ? placeDown(graph, width) : place(graph, Math.max(room.min, width), room)), [graph, width]);
   const [pointed, setPointed] = useState(undefined);
   const keys = useEdgeKeys();
   const isNear = (id) => pointed === undefined || placed.edges.some((edge) => (edge.from === pointed || edge.to === pointed) && (edge.from === id || edge.to === id)) || id === pointed;
@@ -54,7 +50,7 @@ export function PathGraph({ graph, headings, label, paths }) {
         <div class=${`path-board ${placed.isTight ? 'is-tight' : ''}`} style=${{ height: `${placed.height}px` }}>
           ${placed.heads.map(({ left, top }, at) => html`<span key=${headings[at]} class="path-head" aria-hidden="true" style=${{ left: `${left}px`, top: `${top}px` }}>${headings[at]}</span>`)}
           <svg class="path-edges" width=${placed.width} height=${placed.height} role="group" aria-label="Edges: arrow keys go from one to the next" onKeyDown=${keys}>
-            ${placed.edges.map((edge, at) => html`<${Edge} key=${edge.id} edge=${edge} isFirst=${at === 0} isFaint=${pointed !== undefined && edge.from !== pointed && edge.to !== pointed} />`)}
+            ${placed.edges.map((edge, at) => html`<${Edge} key=${edge.id} edge=${edge} leadsTo=${leadsTo} isFirst=${at === 0} isFaint=${pointed !== undefined && edge.from !== pointed && edge.to !== pointed} />`)}
           </svg>
           ${placed.words.map((edge) => html`<span key=${edge.id} class="path-cause tone-worst" title=${edge.cause} aria-hidden="true" style=${{ left: `${edge.left}px`, top: `${edge.top}px`, width: `${edge.room}px` }}><span>${edge.cause}</span></span>`)}
           ${placed.boxes.map((one) => html`<${Box} key=${one.id} box=${one} paths=${paths} isRateBelow=${one.isGroup || placed.isTight} isFaint=${!isNear(one.id)} />`)}
@@ -62,7 +58,7 @@ export function PathGraph({ graph, headings, label, paths }) {
       </div>
     </div>
     <${Causes} edges=${placed.edges} />
-    <${Legend} edges=${placed.edges} />
+    <${Legend} edges=${placed.edges} hint=${hint} />
     <details class="path-list"><summary>As a list</summary><${List} columns=${graph.columns} edges=${placed.edges} headings=${headings} /></details>
   </figure>`;
 }
@@ -78,12 +74,12 @@ function Box({ box, paths, isRateBelow, isFaint }) {
   </div>`;
 }
 
-function Edge({ edge, isFirst, isFaint }) {
+function Edge({ edge, leadsTo, isFirst, isFaint }) {
   const { from, to, state, isDashed, thickness, d, href, said } = edge;
   const name = `path-edge tone-${edgeTone(edge)} ${isDashed ? 'is-dashed' : ''} ${isFaint ? 'is-faint' : ''}`;
   const lines = html`<title>${said}</title><path class="path-hit" d=${d} /><path class="path-line" d=${d} stroke-width=${thickness} />`;
   const data = { 'data-edge': `${from} → ${to}`, 'data-state': state };
-  return href ? html`<a class=${name} href=${href} tabindex=${isFirst ? 0 : -1} aria-label=${`${said}. Explain`} ...${data}>${lines}</a>` : html`<g class=${name} ...${data}>${lines}</g>`;
+  return href ? html`<a class=${name} href=${href} tabindex=${isFirst ? 0 : -1} aria-label=${`${said}. ${leadsTo}`} ...${data}>${lines}</a>` : html`<g class=${name} ...${data}>${lines}</g>`;
 }
 
 /** Only what is broken has a colour; the rest is calm. */
@@ -101,14 +97,14 @@ function Causes({ edges }) {
   </ul>`;
 }
 
-function Legend({ edges }) {
+function Legend({ edges, hint }) {
   const has = (test) => edges.some(test);
   return html`<p class="path-legend">
     ${has(({ rate }) => rate > 0) && html`<span><svg width="30" height="12" aria-hidden="true"><path d="M0 6h30" stroke-width="5" /></svg>the wider, the more new connections</span>`}
     ${has(({ isDashed }) => isDashed) && html`<span class="tone-risk"><svg width="30" height="12" aria-hidden="true"><path class="is-dashed" d="M0 6h30" stroke-width="2" /></svg>drained: what is established finishes</span>`}
     ${has((edge) => edgeTone(edge) === 'risk' && !edge.isDashed) && html`<span class="tone-risk"><svg width="30" height="12" aria-hidden="true"><path d="M0 6h30" stroke-width="2" /></svg>not all of it goes on</span>`}
     ${has((edge) => edgeTone(edge) === 'worst') && html`<span class="tone-worst"><svg width="30" height="12" aria-hidden="true"><path d="M0 6h30" stroke-width="2" /></svg>cannot be used, with the cause</span>`}
-    <span>An edge leads to what becomes of a packet there.</span>
+    <span>${hint}</span>
   </p>`;
 }
 
@@ -134,9 +130,9 @@ function useEdgeKeys() {
 }
 
 /** The width of an element, now and when it changes. */
-function useWidth() {
+function useWidth(initially) {
   const element = useRef();
-  const [width, setWidth] = useState(WIDTH_MIN);
+  const [width, setWidth] = useState(initially);
   useLayoutEffect(() => {
     const look = () => setWidth(Math.floor(element.current.clientWidth) - EDGE_OF_SCROLL_PX);
     look();
@@ -148,10 +144,10 @@ function useWidth() {
 }
 
 /** Where each box and edge is, in a room so wide. */
-function place({ columns, edges }, width) {
-  const widths = width < ROOMY_MIN ? TIGHT_WIDTHS : WIDTHS;
+function place({ columns, edges }, width, { roomy, tight, roomyMin, hasWords }) {
+  const widths = width < roomyMin ? tight : roomy;
   const columnOf = new Map(columns.flatMap((boxes, at) => boxes.map(({ id }) => [id, at])));
-  const isWorded = widths.slice(1).map((_, at) => edges.some((edge) => isWordedEdge(edge) && columnOf.get(edge.to) === at + 1));
+  const isWorded = widths.slice(1).map((_, at) => hasWords && edges.some((edge) => isWordedEdge(edge) && columnOf.get(edge.to) === at + 1));
   const free = width - sum(widths);
   const worded = free < isWorded.length * GAP_MIN_PX ? 0 : isWorded.filter(Boolean).length;
   // Words get what the gaps without them can spare.
@@ -168,7 +164,7 @@ function place({ columns, edges }, width) {
     });
   });
   const drawn = drawnEdges(edges, boxes, curveAcross);
-  return { width, isTight: width < ROOMY_MIN, height: HEAD_PX + height, boxes, edges: drawn, words: words(drawn, boxes, (id) => gaps[columnOf.get(id) - 1]), heads: x.map((left) => ({ left, top: 0 })) };
+  return { width, isTight: width < roomyMin, height: HEAD_PX + height, boxes, edges: drawn, words: hasWords ? words(drawn, boxes, (id) => gaps[columnOf.get(id) - 1]) : [], heads: x.map((left) => ({ left, top: 0 })) };
 }
 
 /** The same one below the other, for narrow screens; causes stand in the boxes only. */

@@ -1,8 +1,8 @@
 // No write without having seen what it does: a dialog that plans objects, shows the plan, and then does exactly that.
-import { request, session, whyNoWrites } from '../core/api.js';
+import { request } from '../core/api.js';
+import { useWhyNoPlan } from '../core/may.js';
 import { html, useEffect, useState } from '../core/html.js';
 import { to } from '../core/route.js';
-import { useStore } from '../core/store.js';
 import { Dialog } from './dialog.js';
 import { PlanSummary } from './plan-summary.js';
 import { Failed, Waiting } from './view.js';
@@ -46,7 +46,7 @@ const wanted = ({ status, ...object }) => object;
 
 /** The last step: why, and then it is done. */
 function Apply({ plan, message, again, close, applied }) {
-  const why = whyNoWrites(useStore(session));
+  const why = useWhyNoPlan(plan);
   const [text, setText] = useState(message);
   const [state, setState] = useState({});
   const apply = async (event) => {

@@ -1,9 +1,8 @@
 // What stands below the path of a Service: its endpoints, the nodes, and who changed it.
-import { session, whyNoWrites } from '../core/api.js';
 import { html } from '../core/html.js';
 import { count, duration, short } from '../core/format.js';
+import { useWhyNot } from '../core/may.js';
 import { to, toObject } from '../core/route.js';
-import { useStore } from '../core/store.js';
 import { useNow } from '../core/use.js';
 import { WORST_FIRST } from './endpoints-model.js';
 import { Field } from './field.js';
@@ -16,7 +15,7 @@ const rank = ({ state }) => WORST_FIRST.indexOf(state);
 
 /** The endpoints, each with what can be done to it. */
 export function Endpoints({ rows, known, namespace, ask }) {
-  const why = whyNoWrites(useStore(session));
+  const why = useWhyNot('update', 'EndpointSet', namespace);
   const path = `/v1/namespaces/${namespace}/endpoints/${known.service.data.metadata.name}`;
   const columns = endpointColumns({ rows, path, trafficPath: `${known.path}/traffic`, healthPath: `${known.path}/health`, namespace, ask, why, isChecked: (known.health.data?.endpoints ?? []).some(({ state }) => state !== 'NotChecked') });
   const empty = html`<${Empty} title="No endpoint yet" command="tidegate apply -f endpoints.yaml">Workloads whose labels match the selector of the Service are its endpoints, and so is what an EndpointSet lists.<//>`;
@@ -31,12 +30,12 @@ function endpointColumns({ rows, path, trafficPath, healthPath, namespace, ask, 
   const traffic = (row, pointer, value, show) => (row.traffic && value !== undefined && value !== null ? html`<${Field} path=${trafficPath} at=${`/endpoints/${row.traffic.at}${pointer}`}>${show(value)}<//>` : html`<span class="muted" title="This proxy mode does not count it">–</span>`);
   const hasPorts = new Set(rows.map(({ servicePorts }) => servicePorts.join())).size > 1;
   return [
-    { key: 'state', label: 'State', width: '12.5%', by: rank, words: (row) => row.text, show: (row) => html`<${State} state=${row.state} text=${row.text} />` },
-    { key: 'endpoint', label: 'Endpoint', width: '17%', by: (row) => row.socket, words: (row) => `${row.socket} ${row.protocol}`, show: (row) => html`<code><${Field} path=${path} at=${`${row.at}/address`}>${row.socket}<//></code>${row.protocol === 'TCP' ? '' : html` <span class="muted">${row.protocol}</span>`}` },
+    { key: 'state', label: 'State', width: '14%', by: rank, words: (row) => row.text, show: (row) => html`<${State} state=${row.state} text=${row.text} />` },
+    { key: 'endpoint', label: 'Endpoint', width: '21%', by: (row) => row.socket, words: (row) => `${row.socket} ${row.protocol}`, show: (row) => html`<code><${Field} path=${path} at=${`${row.at}/address`}>${row.socket}<//></code>${row.protocol === 'TCP' ? '' : html` <span class="muted">${row.protocol}</span>`}` },
     hasPorts && { key: 'ports', label: 'Of port', isExtra: true, width: '9%', by: (row) => row.servicePorts[0], words: (row) => row.servicePorts.join(' '), show: (row) => html`<span title=${row.servicePorts.join(', ')}>${row.servicePorts.join(', ')}</span>` },
     { key: 'node', label: 'Node', isExtra: true, width: '11%', by: (row) => row.node ?? '', words: (row) => `${row.node ?? ''} ${row.zone ?? ''}`, show: (row) => html`${row.node ? html`<a href=${to(['nodes', row.node])}>${row.node}</a>` : html`<span class="muted">–</span>`}${row.zone && html` <span class="muted" title=${`zone ${row.zone}`}>in ${row.zone}</span>`}` },
     { key: 'weight', label: 'Weight', isNumber: true, isExtra: true, width: '8%', by: (row) => row.weight, show: (row) => html`<${Field} path=${path} at=${`${row.at}/weight`}>${count(row.weight)}<//>` },
-    isChecked && { key: 'health', label: 'Says', isExtra: true, width: '8%', by: (row) => row.votes.healthy / (row.votes.total || 1), show: (row) => html`<${Votes} row=${row} path=${healthPath} />` },
+    isChecked && { key: 'health', label: 'Health votes', isExtra: true, width: '10.5%', by: (row) => row.votes.healthy / (row.votes.total || 1), show: (row) => html`<${Votes} row=${row} path=${healthPath} />` },
     { key: 'rate', label: 'New/s', isNumber: true, isExtra: true, width: '7.5%', by: (row) => row.traffic?.of.perSecond?.connections ?? -1, show: (row) => traffic(row, '/perSecond/connections', row.traffic?.of.perSecond?.connections, short) },
     { key: 'active', label: 'Active', isNumber: true, isExtra: true, width: '8%', by: (row) => row.traffic?.of.active ?? -1, show: (row) => traffic(row, '/active', row.traffic?.of.active, count) },
     { key: 'why', label: 'Why', isExtra: true, by: (row) => row.reason ?? '', words: (row) => row.reason ?? '', show: (row) => html`<${Why} row=${row} />` },

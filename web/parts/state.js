@@ -14,6 +14,7 @@ const STATES = {
   lagging: ['risk', 'turn', 'Lagging'],
   drifted: ['risk', 'flag', 'Drifted'],
   waiting: ['risk', 'turn', 'Waiting'],
+  notReady: ['risk', 'turn', 'Not ready'],
   draining: ['risk', 'drain', 'Draining'],
   degraded: ['bad', 'exclamation', 'Degraded'],
   failing: ['bad', 'exclamation', 'Failing'],

@@ -4,7 +4,7 @@ import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../
 import { remark, useRoute } from '../core/route.js';
 import { count } from '../core/format.js';
 
-/** Height of a row in CSS pixels; `--row` in style/parts.css is the same. */
+/** Height of a row in CSS pixels, where a table does not say another; `--row` in style/parts.css is the same. */
 const ROW_PX = 40;
 /** Rows beyond the edges that are drawn. */
 const MARGIN_ROWS = 10;
@@ -26,17 +26,23 @@ const WHOLE_ROWS_MAX = 60;
 /**
  * A table.
  * @param {{id: string, label: string, columns: Column[], rows: any[], keyOf: (row: any) => string, linkOf?: (row: any) => string, stateOf?: (row: any) => string,
- *   empty?: any, filters?: any, initialSort?: string, hasFilter?: boolean}} props `id` names its parameters in the address;
- *   `initialSort` a key of a column, with `-` before it for the other direction
+ *   empty?: any, filters?: any, initialSort?: string, hasFilter?: boolean, rowPx?: number, cardPx?: number, onShown?: (rows: any[]) => void}} props `id` names its
+ *   parameters in the address; `initialSort` a key of a column, with `-` before it for the other direction; with `cardPx` rows are cards of that
+ *   height on a phone; `onShown` is told the rows that are in the document
  */
-export function Table({ id, label, columns, rows, keyOf, linkOf, stateOf, empty, filters, initialSort, hasFilter = true }) {
+export function Table({ id, label, columns, rows, keyOf, linkOf, stateOf, empty, filters, initialSort, hasFilter = true, rowPx = ROW_PX, cardPx, onShown }) {
   const { params } = useRoute();
   const sort = params[`${id}.sort`] ?? initialSort ?? '';
   const filter = params[`${id}.q`] ?? '';
   // Sorted once for every filter: typing only leaves rows out.
   const sorted = useMemo(() => sortedBy(rows, columns, sort), [rows, columns, sort]);
   const shown = useMemo(() => filtered(sorted, columns, filter), [sorted, columns, filter]);
-  const [body, range] = useWindow(shown.length);
+  const isCards = useNarrow() && cardPx !== undefined;
+  const height = isCards ? cardPx : rowPx;
+  const [body, range] = useWindow(shown.length, height);
+  const drawn = useMemo(() => shown.slice(range.first, range.end), [shown, range.first, range.end]);
+  useEffect(() => onShown?.(drawn), [drawn]);
+  const isWhole = shown.length <= WHOLE_ROWS_MAX;
   const sortBy = (key) => remark({ [`${id}.sort`]: sort === key ? `-${key}` : key });
   return html`<div class="table-box">
     ${(hasFilter || filters) &&
@@ -52,15 +58,15 @@ export function Table({ id, label, columns, rows, keyOf, linkOf, stateOf, empty,
       ? rows.length === 0
         ? empty
         : html`<p class="muted pad">Nothing matches “${filter}”. <button type="button" class="quiet" onClick=${() => remark({ [`${id}.q`]: '' })}>Show all</button></p>`
-      : html`<table class="table" aria-label=${label} aria-rowcount=${shown.length + 1} data-table=${id}>
+      : html`<table class=${`table ${isCards ? 'is-cards' : ''} ${isWhole ? 'is-whole' : ''}`} style=${{ '--row': `${height}px` }} role="table" aria-label=${label} aria-rowcount=${shown.length + 1} data-table=${id}>
           <colgroup>${columns.map((column) => html`<col key=${column.key} class=${column.isExtra ? 'extra' : ''} style=${{ width: column.width }} />`)}</colgroup>
-          <thead>
-            <tr>${columns.map((column) => html`<${Head} key=${column.key} column=${column} sort=${sort} sortBy=${sortBy} />`)}</tr>
+          <thead role="rowgroup">
+            <tr role="row">${columns.map((column) => html`<${Head} key=${column.key} column=${column} sort=${sort} sortBy=${sortBy} />`)}</tr>
           </thead>
-          <tbody ref=${body}>
-            ${range.first > 0 && html`<tr class="space" aria-hidden="true" style=${{ height: `${range.first * ROW_PX}px` }}></tr>`}
-            ${shown.slice(range.first, range.end).map((row, at) => html`<${Row} key=${keyOf(row)} ...${{ row, columns, keyOf, linkOf, stateOf, index: range.first + at }} />`)}
-            ${range.end < shown.length && html`<tr class="space" aria-hidden="true" style=${{ height: `${(shown.length - range.end) * ROW_PX}px` }}></tr>`}
+          <tbody ref=${body} role="rowgroup">
+            ${range.first > 0 && html`<tr class="space" aria-hidden="true" style=${{ height: `${range.first * height}px` }}></tr>`}
+            ${drawn.map((row, at) => html`<${Row} key=${keyOf(row)} ...${{ row, columns, keyOf, linkOf, stateOf, index: range.first + at }} />`)}
+            ${range.end < shown.length && html`<tr class="space" aria-hidden="true" style=${{ height: `${(shown.length - range.end) * height}px` }}></tr>`}
           </tbody>
         </table>`}
   </div>`;
@@ -69,8 +75,8 @@ export function Table({ id, label, columns, rows, keyOf, linkOf, stateOf, empty,
 function Head({ column, sort, sortBy }) {
   const direction = sort === column.key ? 'ascending' : sort === `-${column.key}` ? 'descending' : undefined;
   const name = `${column.isNumber ? 'number' : ''} ${column.isExtra ? 'extra' : ''}`;
-  if (!column.by) return html`<th scope="col" class=${name}>${column.label}</th>`;
-  return html`<th scope="col" class=${name} aria-sort=${direction ?? 'none'}>
+  if (!column.by) return html`<th scope="col" role="columnheader" class=${name}>${column.label}</th>`;
+  return html`<th scope="col" role="columnheader" class=${name} aria-sort=${direction ?? 'none'}>
     <button type="button" onClick=${() => sortBy(column.key)}>${column.label}<span class="sort" aria-hidden="true">${{ ascending: '↑', descending: '↓' }[direction] ?? ''}</span></button>
   </th>`;
 }
@@ -79,8 +85,8 @@ function Row({ row, columns, keyOf, linkOf, stateOf, index }) {
   const link = linkOf?.(row);
   // The whole row leads where its link leads; keyboards and readers of the screen have the link.
   const click = (event) => link && !event.target.closest('a, button, input, [data-field]') && !getSelection().toString() && (location.hash = link);
-  return html`<tr data-key=${keyOf(row)} data-row-state=${stateOf?.(row)} aria-rowindex=${index + 2} class=${link ? 'leads' : ''} onClick=${click}>
-    ${columns.map((column) => html`<td key=${column.key} class=${`${column.isNumber ? 'number' : ''} ${column.isExtra ? 'extra' : ''}`}>${column.show(row)}</td>`)}
+  return html`<tr role="row" data-key=${keyOf(row)} data-row-state=${stateOf?.(row)} aria-rowindex=${index + 2} class=${link ? 'leads' : ''} onClick=${click}>
+    ${columns.map((column) => html`<td key=${column.key} role="cell" data-column=${column.key} class=${`${column.isNumber ? 'number' : ''} ${column.isExtra ? 'extra' : ''}`}>${column.show(row)}</td>`)}
   </tr>`;
 }
 
@@ -124,8 +130,22 @@ function compare(a, b) {
 /** `node-10` after `node-9`. */
 const collator = new Intl.Collator('en', { numeric: true });
 
-/** Which rows are in sight, of so many. */
-function useWindow(total) {
+/** Whether the screen is a phone's; the same as in style/parts.css. */
+const NARROW = matchMedia('(max-width: 620px)');
+
+function useNarrow() {
+  const [isNarrow, setNarrow] = useState(NARROW.matches);
+  useEffect(() => {
+    const look = () => setNarrow(NARROW.matches);
+    look();
+    NARROW.addEventListener('change', look);
+    return () => NARROW.removeEventListener('change', look);
+  }, []);
+  return isNarrow;
+}
+
+/** Which rows are in sight, of so many of this height. */
+function useWindow(total, height) {
   const body = useRef();
   const [range, setRange] = useState({ first: 0, end: Math.min(total, WHOLE_ROWS_MAX) });
   useLayoutEffect(() => {
@@ -136,8 +156,8 @@ function useWindow(total) {
     const look = () => {
       if (!body.current) return;
       const top = -body.current.getBoundingClientRect().top;
-      const first = Math.max(0, Math.min(Math.floor(top / ROW_PX) - MARGIN_ROWS, total - 1));
-      const end = Math.min(total, Math.max(first, 0) + Math.ceil(innerHeight / ROW_PX) + 2 * MARGIN_ROWS);
+      const first = Math.max(0, Math.min(Math.floor(top / height) - MARGIN_ROWS, total - 1));
+      const end = Math.min(total, Math.max(first, 0) + Math.ceil(innerHeight / height) + 2 * MARGIN_ROWS);
       setRange((before) => (before.first === first && before.end === end ? before : { first, end }));
     };
     look();
@@ -147,7 +167,7 @@ function useWindow(total) {
       removeEventListener('scroll', look);
       removeEventListener('resize', look);
     };
-  }, [total]);
+  }, [total, height]);
   return [body, range.end > total ? { first: 0, end: Math.min(total, WHOLE_ROWS_MAX) } : range];
 }
 

@@ -1,12 +1,15 @@
 // One address: who holds it, who answers for it and since when, who stands by, and how it came to be so.
-import { request, session, whyNoWrites } from '../core/api.js';
+import { request } from '../core/api.js';
 import { html, useState } from '../core/html.js';
 import { count } from '../core/format.js';
 import { live } from '../core/live.js';
+import { useWhyNot } from '../core/may.js';
 import { to } from '../core/route.js';
 import { useStore } from '../core/store.js';
 import { useApi } from '../core/use.js';
 import { Dialog } from '../parts/dialog.js';
+import { did } from '../parts/changes-model.js';
+import { conditionWords } from '../parts/condition.js';
 import { Field } from '../parts/field.js';
 import { State } from '../parts/state.js';
 import { Ago, Facts, Failed, Loaded, Panel, View } from '../parts/view.js';
@@ -18,9 +21,10 @@ export default function Address({ name }) {
   const answer = useApi(path, { everyMs: 2_000, when: position });
   const [isMoving, setMoving] = useState(false);
   const { data } = answer;
+  const why = useWhyNot('move', 'Address');
   const title = html`<span class="mono">${name}</span> ${data && html`<${State} state=${stateOf(data)} />`}`;
   return html`<${View} name="addresses" title=${title} heading=${name} kicker=${html`<a href=${to(['addresses'])}>Addresses</a>`} copy=${{ api: path, cli: `tidegate describe address ${name}` }}
-    aside=${html`<a class="button" href=${to(['explain'], { destination: name })}>Why does it answer, or not?</a>${data?.spec.announcement?.candidates?.length > 1 && html`<button type="button" onClick=${() => setMoving(true)}>Move…</button>`}`}>
+    aside=${html`<a class="button" href=${to(['explain'], { destination: name })}>Why does it answer, or not?</a>${data?.spec.announcement?.candidates?.length > 1 && html`<button type="button" disabled=${Boolean(why)} title=${why ?? ''} onClick=${() => setMoving(true)}>Move…</button>${why && html`<span class="muted why" data-why>${why}</span>`}`}`}>
     <${Loaded} of=${answer} rows=${5}>${(address) => html`<${Standing} ...${{ address, path }} /><${Candidates} ...${{ address, path }} /><${Past} name=${name} />`}<//>
     ${isMoving && html`<${Move} address=${data} close=${() => setMoving(false)} />`}
   <//>`;
@@ -35,7 +39,7 @@ function Standing({ address: { spec, status = {} }, path }) {
       ['Since', html`<${Ago} time=${status.since} />`],
       ['Sharing key', spec.sharingKey ?? '–'],
     ]} />
-    <ul class="conditions">${(status.conditions ?? []).map(({ type, status: holds, reason, message, hint }) => html`<li key=${type}><${State} state=${holds === 'True' ? 'ok' : holds === 'False' ? 'degraded' : 'unknown'} text=${type} /> <code class="muted">${reason}</code> ${message} <span class="muted">${hint ?? ''}</span></li>`)}</ul>
+    <ul class="conditions">${(status.conditions ?? []).map(({ type, status: holds, reason, message, hint }) => html`<li key=${type}><${State} state=${holds === 'True' ? 'ok' : holds === 'False' ? 'degraded' : 'unknown'} text=${conditionWords(type, holds)} /> <code class="muted">${reason}</code> ${message} <span class="muted">${hint ?? ''}</span></li>`)}</ul>
   <//>`;
 }
 
@@ -58,18 +62,17 @@ function Candidates({ address: { spec, status = {} }, path }) {
 
 function Past({ name }) {
   const answer = useApi(`/v1/history?kind=Address&name=${encodeURIComponent(name)}&limit=20`, { everyMs: 15_000 });
-  return html`<${Panel} title="How it came to be so" aside=${html`<a href=${to(['history'], { kind: 'Address', name })}>All of it</a>`}>
-    <${Loaded} of=${answer} rows=${3}>${(data) => html`<ul class="changes">${data.items.map((change) => html`<li key=${change.revision}><a href=${to(['history', String(change.revision)])}>r${change.revision}</a><span class="what">${change.message ?? change.author}</span><${Ago} time=${change.at} /></li>`)}</ul>`}<//>
+  return html`<${Panel} title="History" aside=${html`<a href=${to(['history'], { kind: 'Address', name })}>All</a>`}>
+    <${Loaded} of=${answer} rows=${3}>${(data) => html`<ul class="changes">${data.items.map((change) => html`<li key=${change.revision}><a href=${to(['history', String(change.revision)])}>r${change.revision}</a><span class="what">${change.message ? html`${change.message} · ` : ''}<span class="muted">${did(change)} · ${change.author}</span></span><${Ago} time=${change.at} /></li>`)}</ul>`}<//>
   <//>`;
 }
 
 /** Another node is to answer; tried first, done on a second click. */
 function Move({ address, close }) {
-  const known = useStore(session);
   const others = address.spec.announcement.candidates.filter(({ node }) => node !== address.status?.owner);
   const [node, setNode] = useState(others[0]?.node ?? '');
   const [state, setState] = useState({});
-  const why = whyNoWrites(known);
+  const why = useWhyNot('move', 'Address');
   const send = async (isTrial) => {
     try {
       const answer = await request(`/v1/addresses/${encodeURIComponent(address.metadata.name)}/move${isTrial ? '?dryRun=true' : ''}`, { method: 'POST', body: { node } });

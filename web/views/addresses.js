@@ -62,7 +62,7 @@ function All({ route }) {
     <${Loaded} of=${pools} rows=${4}>${(data) => (data.items.length === 0
       ? html`<${Panel}><${Empty} title="No pool yet" command=${POOL}>A pool says which addresses Services of type LoadBalancer may have; an Advertisement says who announces them. Save this as a file for <code>tidegate apply -f</code>, or <a href=${to(['plan'])}>plan it here</a>.<//><//>`
       : html`<div class="pools">${data.items.map((pool, index) => html`<${Pool} key=${pool.metadata.name} pool=${pool} index=${index} isChosen=${pool.metadata.name === chosen} addresses=${(addresses.data?.items ?? []).filter(({ spec }) => spec.pool === pool.metadata.name)} />`)}</div>`)}<//>
-    <${Panel} title="Who has which" aside=${chosen && html`of pool ${chosen} <button type="button" class="quiet" onClick=${() => remark({ pool: '' })}>All pools</button>`}>
+    <${Panel} title="Addresses in use" aside=${chosen && html`of pool ${chosen} <button type="button" class="quiet" onClick=${() => remark({ pool: '' })}>All pools</button>`}>
       <${Loaded} of=${addresses} rows=${6}>${(data) => html`<${Table} id="addresses" label="Addresses" columns=${COLUMNS} rows=${chosen ? data.items.filter(({ spec }) => spec.pool === chosen) : data.items} keyOf=${(row) => row.metadata.name} stateOf=${stateOf} linkOf=${(row) => to(['addresses', row.metadata.name])} initialSort="address"
         empty=${html`<${Empty} title="No Service has a load balancer address">Services of type LoadBalancer get one from a pool.<//>`} />`}<//>
     <//>

@@ -1,5 +1,6 @@
 // One write: what it changed in objects and in every kernel, how fast it became true, and how it is undone.
-import { request, session } from '../core/api.js';
+import { request } from '../core/api.js';
+import { useWhyNot } from '../core/may.js';
 import { html, useEffect, useState } from '../core/html.js';
 import { count, duration, plural, utc } from '../core/format.js';
 import { live } from '../core/live.js';
@@ -24,9 +25,10 @@ export default function Change({ route }) {
   const path = `/v1/history/${encodeURIComponent(revision)}`;
   const entry = useApi(path, { everyMs: 60_000 });
   const [asks, setAsks] = useState(undefined);
+  const why = useWhyNot('rollback', 'Service');
   const title = `Revision ${revision}`;
   return html`<${View} name="change" title=${title} kicker=${html`<a href=${to(['history'])}>History</a>`} copy=${{ api: path, cli: `tidegate history ${revision} --rules` }}
-    aside=${html`<button type="button" onClick=${() => setAsks({ revision: Number(revision), only: true })}>Undo this…</button><button type="button" onClick=${() => setAsks({ revision: Number(revision), only: false })}>Roll back to here…</button>`}>
+    aside=${html`<button type="button" disabled=${Boolean(why)} title=${why ?? ''} onClick=${() => setAsks({ revision: Number(revision), only: true })}>Undo this…</button><button type="button" disabled=${Boolean(why)} title=${why ?? ''} onClick=${() => setAsks({ revision: Number(revision), only: false })}>Roll back to here…</button>${why && html`<span class="muted why" data-why>${why}</span>`}`}>
     <${Loaded} of=${entry} rows=${6}>${(data) => html`
       <${Panel}><${Facts} of=${[
         ['When', html`<${Ago} time=${data.at} /> <span class="muted">${utc(data.at)}</span>`],
@@ -97,7 +99,6 @@ function Rules({ path }) {
 
 /** Undoing, after one has seen what it would do. */
 function Rollback({ body, close }) {
-  const known = useStore(session);
   const [state, setState] = useState({ isAsking: true });
   const ask = async () => {
     setState({ isAsking: true });
@@ -113,6 +114,6 @@ function Rollback({ body, close }) {
     <p class="muted">${body.only ? 'Only this write is undone.' : 'Every object that somebody wrote since becomes what it was at this revision.'} This is a write like any other, and can be undone.</p>
     ${state.error && html`<${Failed} error=${state.error} retry=${ask} />`}
     ${state.isAsking && html`<${Waiting} rows=${4} />`}
-    ${state.plan && html`<div class="in-dialog"><${PlanSummary} plan=${state.plan} isShort />${state.plan.objects.length > 0 && html`<${ApplyPlan} plan=${state.plan} known=${known} again=${ask} label=${body.only ? 'Undo it' : 'Roll back'} />`}</div>`}
+    ${state.plan && html`<div class="in-dialog"><${PlanSummary} plan=${state.plan} isShort />${state.plan.objects.length > 0 && html`<${ApplyPlan} plan=${state.plan} again=${ask} label=${body.only ? 'Undo it' : 'Roll back'} />`}</div>`}
   <//>`;
 }

@@ -74,7 +74,7 @@ function Form({ params }) {
           <label class="named">Protocol <select value=${asked.protocol || 'TCP'} onChange=${set('protocol')}>${PROTOCOLS.map((one) => html`<option key=${one}>${one}</option>`)}</select></label>`}
     <label class="named">On node <input list="explain-nodes" value=${asked.node} placeholder="where it goes" spellcheck="false" autocomplete="off" onInput=${set('node')} /></label>
     <datalist id="explain-nodes">${nodes.slice(0, 500).map((name) => html`<option key=${name} value=${name} />`)}</datalist>
-    <label class="named">Kernels <select value=${asked.kernel} onChange=${set('kernel')}><option value="">are asked</option><option value="no">are not asked</option></select></label>
+    <label class="named">Compare with kernel <select value=${asked.kernel} onChange=${set('kernel')}><option value="">yes</option><option value="no">no</option></select></label>
     <button type="submit" class="primary">Explain</button>
   </form>`;
 }

@@ -1,12 +1,14 @@
 // One node: whether it has what is wanted, what is odd on it, what it announces, and what would be if it failed.
-import { request, session, whyNoWrites } from '../core/api.js';
+import { request } from '../core/api.js';
 import { html, useState } from '../core/html.js';
 import { count, duration, plural } from '../core/format.js';
 import { live } from '../core/live.js';
+import { useWhyNot } from '../core/may.js';
 import { to } from '../core/route.js';
 import { useStore } from '../core/store.js';
 import { useApi } from '../core/use.js';
 import { Dialog } from '../parts/dialog.js';
+import { conditionWords } from '../parts/condition.js';
 import { Field } from '../parts/field.js';
 import { Hour } from '../parts/hour.js';
 import { Links } from '../parts/links.js';
@@ -24,16 +26,17 @@ export default function Node({ route }) {
   const row = useStore(live, (state) => state.doc?.nodes.get(name));
   const object = useApi(path, { everyMs: 2_000, when: row });
   const [isPlanning, setPlanning] = useState(false);
+  const why = useWhyNot('update', 'Node');
   const title = html`${name} ${row && html`<${State} state=${row.state} />`}`;
   return html`<${View} name="node" title=${title} heading=${name} kicker=${html`<a href=${to(['nodes'])}>Nodes</a>`} copy=${{ api: path, cli: `tidegate describe node ${name}` }}
-    aside=${object.data && html`<${Links} of="node" names=${{ node: name }} /><button type="button" onClick=${() => setPlanning(true)}>${object.data.spec.unschedulable ? 'Let it announce again…' : 'Drain its announcements…'}</button>`}>
+    aside=${object.data && html`<${Links} of="node" names=${{ node: name }} /><button type="button" disabled=${Boolean(why)} title=${why ?? ''} onClick=${() => setPlanning(true)}>${object.data.spec.unschedulable ? 'Let it announce again…' : 'Move its addresses away…'}</button>${why && html`<span class="muted why" data-why>${why}</span>`}`}>
     <${Tabs} active=${tab} tabs=${TABS} to=${(key) => to(['nodes', name], key ? { tab: key } : {})} />
     <${Loaded} of=${object} rows=${6}>${(node) => html`
       ${tab === '' && html`<${Standing} ...${{ node, path, row }} /><${Troubles} node=${node} /><${Hour} of=${`node/${name}`} only=${['lag', 'behind', 'healthy']} /><${Machine} ...${{ node, path }} />`}
       ${tab === 'addresses' && html`<${Addresses} name=${name} /><${Sessions} name=${name} />`}
       ${tab === 'doctor' && html`<${Doctor} name=${name} />`}
       ${tab === 'failure' && html`<${WhatIf} name=${name} />`}
-      ${isPlanning && html`<${Planned} title=${node.spec.unschedulable ? `Let ${name} announce again` : `Drain the announcements of ${name}`} objects=${[scheduled(node, !node.spec.unschedulable)]} close=${() => setPlanning(false)} />`}`}<//>
+      ${isPlanning && html`<${Planned} title=${node.spec.unschedulable ? `Let ${name} announce again` : `Move the addresses of ${name} away`} objects=${[scheduled(node, !node.spec.unschedulable)]} close=${() => setPlanning(false)} />`}`}<//>
   <//>`;
 }
 
@@ -47,7 +50,7 @@ const revisionOf = (position) => (position ? `r${String(position).split('-').at(
 function Standing({ node: { status = {}, spec }, path, row }) {
   const wanted = useStore(live, (state) => state.doc?.position);
   const at = (pointer, value) => html`<${Field} path=${path} at=${pointer}>${value}<//>`;
-  return html`<${Panel} title="What it has of what is wanted">
+  return html`<${Panel} title="Sync state">
     <${Facts} of=${[
       ['Wanted', revisionOf(wanted)],
       ['Received', at('/status/received', revisionOf(status.received))],
@@ -59,7 +62,7 @@ function Standing({ node: { status = {}, spec }, path, row }) {
       ['Repaired drift', at('/status/counters/driftRepairs', count(status.counters?.driftRepairs))],
     ]} />
     <ul class="conditions">${(status.conditions ?? []).map(({ type, status: holds, reason, message, hint }) => html`<li key=${type} data-condition=${type}>
-      <${State} state=${holds === 'True' ? 'ok' : holds === 'False' ? 'failing' : 'unknown'} text=${type} /> <code class="muted">${reason}</code> ${message ?? ''} ${hint && html`<span class="muted">${hint}</span>`}</li>`)}</ul>
+      <${State} state=${holds === 'True' ? 'ok' : holds === 'False' ? 'failing' : 'unknown'} text=${conditionWords(type, holds)} /> <code class="muted">${reason}</code> ${message ?? ''} ${hint && html`<span class="muted">${hint}</span>`}</li>`)}</ul>
   <//>`;
 }
 
@@ -67,8 +70,8 @@ function Standing({ node: { status = {}, spec }, path, row }) {
 function Troubles({ node: { status = {} } }) {
   const { held, warnings = [], events = [] } = status;
   return html`${held && html`<${Panel} title="It holds a state back"><p class="pad"><b>${held.reason}</b>: it goes on with ${revisionOf(held.inForce)} of another database until somebody confirms. <code>tidegate confirm node</code></p><//>`}
-    ${warnings.length > 0 && html`<${Panel} title="Odd"><ul class="conditions">${warnings.map((warning) => html`<li key=${warning}><${Shape} state="risk" /> ${warning}</li>`)}</ul><//>`}
-    ${events.length > 0 && html`<${Panel} title="What happened of late"><ul class="conditions">${[...events].reverse().map((event, index) => html`<li key=${index}><${Ago} time=${event.time} /> <code class="muted">${event.reason}</code> ${event.message}${event.count > 1 ? html` <span class="muted">${count(event.count)} times</span>` : ''}</li>`)}</ul><//>`}`;
+    ${warnings.length > 0 && html`<${Panel} title="Warnings"><ul class="conditions">${warnings.map((warning) => html`<li key=${warning}><${Shape} state="risk" /> ${warning}</li>`)}</ul><//>`}
+    ${events.length > 0 && html`<${Panel} title="Recent events"><ul class="conditions">${[...events].reverse().map((event, index) => html`<li key=${index}><${Ago} time=${event.time} /> <code class="muted">${event.reason}</code> ${event.message}${event.count > 1 ? html` <span class="muted">${count(event.count)} times</span>` : ''}</li>`)}</ul><//>`}`;
 }
 
 function Machine({ node: { status = {}, spec, metadata }, path }) {
@@ -80,12 +83,12 @@ function Machine({ node: { status = {}, spec, metadata }, path }) {
     <${Facts} of=${[
       ['Agent', at('/status/agentVersion', status.agentVersion ?? '–')],
       ['Kernel', at('/status/facts/kernel', facts.kernel ?? '–')],
-      ['Can', (facts.capabilities ?? []).join(', ') || '–'],
+      ['Modes available', (facts.capabilities ?? []).join(', ') || '–'],
       spec.zone && ['Zone', spec.zone],
       ['Addresses', html`<span class="mono">${(spec.addresses ?? []).join(', ') || '–'}</span>`],
       ['Workloads', html`<span class="mono">${(spec.workloadCIDRs ?? []).join(', ') || '–'}</span>`],
       ['Kernel messages', at('/status/counters/kernelMessages', count(counters.kernelMessages))],
-      ['Bytes heard', at('/status/counters/feedBytes', count(counters.feedBytes))],
+      ['Bytes received', at('/status/counters/feedBytes', count(counters.feedBytes))],
       certificate && ['Certificate', html`until <${Ago} time=${certificate.notAfter ?? certificate.expires} />`],
     ]} />
     <ul class="conditions">${Object.entries(facts.subnets ?? {}).map(([link, nets]) => html`<li key=${link}><b>${link}</b> <span class="mono muted">${nets.join(', ')}</span></li>`)}</ul>
@@ -124,11 +127,11 @@ function Doctor({ name }) {
   const path = `/v1/nodes/${encodeURIComponent(name)}/doctor`;
   const answer = useApi(path, { everyMs: 600_000 });
   const [fix, setFix] = useState(undefined);
-  return html`<${Panel} title="What is odd on its machine" aside=${html`<button type="button" class="quiet" onClick=${answer.refresh}>Look again</button>`}>
+  return html`<${Panel} title="Doctor" aside=${html`<button type="button" class="quiet" onClick=${answer.refresh}>Look again</button>`}>
     <${Loaded} of=${answer} rows=${8}>${({ findings }) => {
       const isFine = ({ state }) => state === 'Fine';
       const odd = findings.filter((finding) => !isFine(finding));
-      return html`<p class="pad">${odd.length ? plural(odd.length, 'thing is', 'things are') : 'Nothing is'} odd; ${count(findings.length)} looked at.</p>
+      return html`<p class="pad">${odd.length ? plural(odd.length, 'finding') : 'No findings'}; ${plural(findings.length, 'check')} made.</p>
         <ul class="findings">${[...odd, ...findings.filter(isFine)].map((finding) => html`<li key=${finding.check} class=${`tone-${tone(FINDINGS[finding.state] ?? 'unknown')}`}>
           <${State} state=${FINDINGS[finding.state] ?? 'unknown'} text=${finding.state} />
           <div><b>${finding.check}</b> ${finding.message}${finding.why && html`<p class="muted">${finding.why}</p>`}${finding.fix && html`<p><code>${finding.fix}</code></p>`}
@@ -139,7 +142,7 @@ function Doctor({ name }) {
 }
 
 function Fix({ name, finding, close, done }) {
-  const why = whyNoWrites(useStore(session));
+  const why = useWhyNot('fix', 'Node');
   const [state, setState] = useState({});
   const apply = async () => {
     try {

@@ -1,22 +1,30 @@
 // Is anything wrong for users, what changed, where, and what to do: in one look.
-import { html, useLayoutEffect } from '../core/html.js';
+import { html, useLayoutEffect, useMemo } from '../core/html.js';
 import { count, duration, plural } from '../core/format.js';
 import { live } from '../core/live.js';
 import { to, toObject } from '../core/route.js';
 import { useStore } from '../core/store.js';
 import { useApi } from '../core/use.js';
+import { Busiest } from '../parts/busiest.js';
+import { Checklist } from '../parts/checklist.js';
 import { CopyButton } from '../parts/copy.js';
 import { Field } from '../parts/field.js';
 import { Hour } from '../parts/hour.js';
 import { Links } from '../parts/links.js';
+import { LiveMap } from '../parts/map.js';
+import { marksOf } from '../parts/changes-model.js';
+import { Recent } from '../parts/recent.js';
 import { Shape, State, tone, word } from '../parts/state.js';
-import { Ago, Empty, Loaded, Panel, View, Waiting } from '../parts/view.js';
+import { useTraffic } from '../parts/traffic.js';
+import { Ago, Empty, Panel, View, Waiting } from '../parts/view.js';
 
 const API = '/v1/overview';
 /** Problems that are shown before one asks for all. */
 const PROBLEMS_SHOWN = 12;
-/** Writes that are shown. */
-const CHANGES_SHOWN = 9;
+/** Writes that are looked at for those of people. */
+const CHANGES_READ = 60;
+/** Up to so many nodes have their name on their cell. */
+const NAMED_MAX = 24;
 /** Nodes that are a cell each; more are summed up by the list. */
 const CELLS_MAX = 1_000;
 
@@ -29,8 +37,22 @@ export default function Overview() {
     if (doc && performance.getEntriesByName('tidegate:first-content').length === 0) performance.mark('tidegate:first-content');
   }, [doc]);
   return html`<${View} name="overview" title=${doc ? headline(doc) : 'Overview'} heading="Overview" copy=${{ api: API, cli: 'tidegate status' }} aside=${html`<${Links} of="cluster" />`}>
-    ${doc ? html`<${Totals} doc=${doc} /><div class="overview"><div><${Problems} doc=${doc} />${doc.totals.nodes && html`<${Nodes} doc=${doc} />`}</div><${Changes} doc=${doc} /></div>${doc.isWhole !== false && html`<${Hour} of="cluster" />`}` : html`<${Waiting} rows=${8} />`}
+    ${doc ? html`<${Whole} doc=${doc} />` : html`<${Waiting} rows=${8} />`}
   <//>`;
+}
+
+/** What is wrong comes before the totals on a phone: order in style/views.css. */
+function Whole({ doc }) {
+  const traffic = useTraffic();
+  const history = useApi(`/v1/history?limit=${CHANGES_READ}`, { when: doc.position });
+  const marks = useMemo(() => marksOf(history.data), [history.data]);
+  const isMany = doc.nodes.size > NAMED_MAX;
+  const nodes = doc.totals.nodes && html`<${Nodes} doc=${doc} />`;
+  return html`<div class=${doc.problems.length ? 'glance has-problems' : 'glance'}><${Totals} doc=${doc} /><div class="overview">
+      <div>${doc.services.size === 0 && html`<${First} doc=${doc} />`}${(doc.services.size > 0 || doc.problems.length > 0) && html`<${Problems} doc=${doc} />`}${doc.services.size > 0 && html`<${LiveMap} doc=${doc} traffic=${traffic} />`}${isMany && nodes}</div>
+      <div><${Busiest} traffic=${traffic} />${!isMany && nodes}<${Recent} answer=${history} /></div>
+    </div></div>
+    ${doc.isWhole !== false && html`<${Hour} of="cluster" marks=${marks} />`}`;
 }
 
 /** The answer to the first question, in words. */
@@ -77,14 +99,18 @@ function Total({ href, label, state, number, note, fine }) {
   </a>`;
 }
 
-function Problems({ doc: { problems, problemsTotal, services } }) {
+/** What to do on a cluster without Services. */
+function First({ doc }) {
+  return html`<${Panel} id="first" title="First steps">${doc.isWhole === false ? html`<${Empty} title="No Service yet" command=${'tidegate apply -f web.yaml'}>Your token sees namespaces, and none of them has a Service.<//>` : html`<${Checklist} doc=${doc} />`}<//>`;
+}
+
+function Problems({ doc }) {
+  const { problems, problemsTotal } = doc;
   const total = problemsTotal ?? problems.length;
   const shown = problems.slice(0, PROBLEMS_SHOWN);
   return html`<${Panel} id="problems" title="Problems now" aside=${html`<span aria-live="polite">${total ? plural(total, 'problem') : ''}</span>`}>
     ${problems.length === 0
-      ? services.size
-        ? html`<div class="calm"><${Shape} state="ok" size=${40} /><div><b>No problems.</b><p class="muted">Every Service that should be reachable is, on every node, as read back from the kernels.</p></div></div>`
-        : html`<${Empty} title="No Service yet" command=${'tidegate apply -f web.yaml'}>A Service gives changing backends one address. Write one, or <a href=${to(['plan'])}>paste one here and see what it would do</a>.<//>`
+      ? html`<div class="calm"><${Shape} state="ok" size=${40} /><div><b>No problems.</b><p class="muted">Every Service that should be reachable is, on every node, as read back from the kernels.</p></div></div>`
       : shown.map((problem, index) => html`<${Problem} key=${problem.id} problem=${problem} index=${index} />`)}
     ${total > shown.length && html`<p class="pad muted">…and ${count(total - shown.length)} more: <code>tidegate status</code> lists them, and so do <a href=${to(['services'], { 'services.sort': 'state' })}>Services</a> and <a href=${to(['nodes'], { 'nodes.sort': 'state' })}>nodes</a>.</p>`}
   <//>`;
@@ -116,33 +142,15 @@ function before(time, other) {
   return Number.isFinite(ms) && ms >= 0 ? `${duration(ms)} before` : html`<${Ago} time=${time} />`;
 }
 
+/** Each node with its state and how many addresses it announces; of many only the state. */
 function Nodes({ doc: { nodes } }) {
   const rows = [...nodes.values()].slice(0, CELLS_MAX);
   const states = [...new Set(rows.map((row) => row.state))];
+  const isNamed = rows.length <= NAMED_MAX;
   return html`<${Panel} title="Nodes" aside=${html`<a href=${to(['nodes'])}>All nodes</a>`}>
     ${rows.length === 0
       ? html`<${Empty} title="No node yet" command="tidegate-agent --api https://CONTROL:7440 --node NAME">An agent on each machine programs its kernel. It registers itself when it first comes.<//>`
-      : html`<div class="node-strip">${rows.map((row) => html`<a key=${row.name} class=${`tone-${tone(row.state)}`} href=${to(['nodes', row.name])} data-key=${row.name} data-state=${row.state} title=${`${row.name}: ${word(row.state)}${row.reason ? ` (${row.reason})` : ''}`} aria-label=${`${row.name}: ${word(row.state)}`}><${Shape} state=${row.state} size=${14} /></a>`)}</div>
-          <p class="legend">${states.map((state) => html`<span key=${state}><${State} state=${state} /></span>`)}</p>`}
+      : html`<div class=${`node-strip ${isNamed ? 'is-named' : ''}`}>${rows.map((row) => html`<a key=${row.name} class=${`tone-${tone(row.state)}`} href=${to(['nodes', row.name])} data-key=${row.name} data-state=${row.state} title=${`${row.name}: ${word(row.state)}${row.reason ? ` (${row.reason})` : ''}`} aria-label=${isNamed ? undefined : `${row.name}: ${word(row.state)}`}><${Shape} state=${row.state} size=${14} />${isNamed && html`<span>${row.name}</span><span class="unseen">${word(row.state)}, </span><span class="muted">${row.state === 'converged' ? plural(row.addresses ?? 0, 'address', 'addresses') : word(row.state)}</span>`}</a>`)}</div>
+          ${!isNamed && html`<p class="legend">${states.map((state) => html`<span key=${state}><${State} state=${state} /></span>`)}</p>`}`}
   <//>`;
 }
-
-function Changes({ doc }) {
-  const answer = useApi(`/v1/history?limit=${CHANGES_SHOWN}`, { when: doc.position });
-  return html`<${Panel} title="Recent changes" aside=${html`<a href=${to(['history'])}>History</a>`}>
-    <${Loaded} of=${answer} rows=${CHANGES_SHOWN}>${(data) =>
-      (data.items ?? []).length === 0
-        ? html`<${Empty} title="Nothing was changed yet">Every write is kept with who made it and what it did.<//>`
-        : html`<ul class="changes">${data.items.map((change) => html`<li key=${change.revision}><a href=${to(['history', String(change.revision)])}>r${change.revision}</a><span class="what" title=${change.message ?? ''}>${said(change)}</span><${Ago} time=${change.at} /></li>`)}</ul>`}<//>
-  <//>`;
-}
-
-/** What a write did, in few words: what its author said, or which objects. */
-function said({ message, author, changes = [], changesTotal }) {
-  const first = changes[0];
-  const more = (changesTotal ?? changes.length) - 1;
-  const what = first ? `${VERBS[first.kind] ?? first.kind} ${first.object.kind} ${first.object.namespace ? `${first.object.namespace}/` : ''}${first.object.name}${more > 0 ? ` and ${count(more)} more` : ''}` : '';
-  return html`${message ? `${message} · ` : ''}<span class=${message ? 'muted' : ''}>${what}${author && author !== 'unknown' ? html` <span class="muted">· ${author}</span>` : ''}</span>`;
-}
-
-const VERBS = { ADDED: 'created', MODIFIED: 'changed', DELETED: 'deleted' };

@@ -1,18 +1,18 @@
 // What a write would do, before it is done; and then to do exactly that.
-import { request, session, whyNoWrites } from '../core/api.js';
+import { request } from '../core/api.js';
+import { useWhyNoPlan } from '../core/may.js';
 import { html, useRef, useState } from '../core/html.js';
 import { to } from '../core/route.js';
-import { useStore } from '../core/store.js';
 import { PlanSummary } from '../parts/plan-summary.js';
 import { Empty, Failed, Panel, View, Waiting } from '../parts/view.js';
 
 const EXAMPLE = `apiVersion: tidegate/v1
 kind: Service
 metadata:
-  name: web
+  name: example
 spec:
   type: LoadBalancer
-  selector: {app: web}
+  selector: {app: example}
   ports:
     - {name: http, port: 80, targetPort: 8080}
 `;
@@ -26,7 +26,6 @@ let kept = '';
 export default function PlanView() {
   const [text, setText] = useState(kept);
   const [state, setState] = useState({});
-  const known = useStore(session);
   const area = useRef();
   const write = (value) => {
     kept = value;
@@ -60,7 +59,7 @@ export default function PlanView() {
       ${error && html`<${Panel} title="This cannot be planned"><${Failed} error=${error} /><//>`}
       ${plan && html`<${Panel} title="The plan" aside=${html`made on revision ${plan.position.split('-')[1]}, kept until <${Until} time=${plan.expires} />`}>
         <${PlanSummary} plan=${plan} />
-        ${plan.objects.length > 0 && html`<${ApplyPlan} key=${plan.id} plan=${plan} again=${make} known=${known} />`}
+        ${plan.objects.length > 0 && html`<${ApplyPlan} key=${plan.id} plan=${plan} again=${make} />`}
       <//>`}
       ${!plan && !error && !isAsking && html`<${Panel}><${Empty} title="Nothing is planned yet">Objects are looked at as <code>tidegate apply</code> would: what differs, which addresses move, which lines go and come in every kernel, which sessions reset.<//><//>`}
     </div>
@@ -69,11 +68,14 @@ export default function PlanView() {
 
 const Until = ({ time }) => html`<time datetime=${time}>${new Date(time).toISOString().slice(11, 16)} UTC</time>`;
 
+/** Whether something goes: an object, or an address that a Service had. */
+const removes = ({ objects }) => objects.some(({ action }) => action === 'deleted' || action === 'pruned');
+
 /** Does what the plan says; refused by the server when its objects are others since. */
-export function ApplyPlan({ plan, again, known, label = 'Apply this plan' }) {
+export function ApplyPlan({ plan, again, label = 'Apply this plan' }) {
   const [message, setMessage] = useState('');
   const [state, setState] = useState({});
-  const why = whyNoWrites(known);
+  const why = useWhyNoPlan(plan);
   const apply = async () => {
     setState({ isAsking: true });
     try {
@@ -87,7 +89,7 @@ export function ApplyPlan({ plan, again, known, label = 'Apply this plan' }) {
   const isOutdated = state.error?.problem?.code === 'PlanOutdated';
   return html`<div class="plan-apply">
     <label class="named">Why (shown in the history)<input value=${message} maxlength="200" onInput=${(event) => setMessage(event.target.value)} disabled=${Boolean(why)} /></label>
-    <button type="button" class="primary" disabled=${Boolean(why) || state.isAsking} title=${why ?? ''} onClick=${apply} data-action="apply">${label}</button>
+    <button type="button" class=${removes(plan) ? 'danger' : 'primary'} disabled=${Boolean(why) || state.isAsking} title=${why ?? ''} onClick=${apply} data-action="apply">${label}${removes(plan) ? ', and remove' : ''}</button>
     ${why && html`<p class="muted" data-why>${why}</p>`}
     ${state.error && html`<${Failed} error=${state.error} retry=${isOutdated ? undefined : apply} />`}
     ${isOutdated && again && html`<button type="button" onClick=${again}>Plan again</button>`}

@@ -1,11 +1,12 @@
 // One Service: whether users reach it, by which way, and where that way is broken.
-import { session, whyNoWrites } from '../core/api.js';
 import { html, useMemo, useState } from '../core/html.js';
 import { count, perSecond, bytes, plural } from '../core/format.js';
 import { live } from '../core/live.js';
+import { useWhyNot } from '../core/may.js';
 import { to } from '../core/route.js';
 import { useStore } from '../core/store.js';
 import { useApi } from '../core/use.js';
+import { marksOf } from '../parts/changes-model.js';
 import { CopyButton } from '../parts/copy.js';
 import { endpointRows, nodeRows } from '../parts/endpoints-model.js';
 import { Field } from '../parts/field.js';
@@ -60,7 +61,7 @@ export default function ServiceView({ route }) {
   const title = `${namespace}/${name}`;
   const copy = { api: known.path, cli: `tidegate describe service ${name} -n ${namespace}` };
   if (!service) return html`<${View} name="service" title=${title} kicker="Service" copy=${copy}><${Panel}>${known.service.error ? html`<${Gone} error=${known.service.error} retry=${known.service.refresh} name=${title} />` : html`<${Waiting} rows=${10} />`}<//><//>`;
-  const heading = html`${title} <span class="service-state">${row && html`<${State} state=${row.state} />`}${row?.since && html`<span class="service-since">since <${Ago} time=${row.since} /></span>`}</span>`;
+  const heading = html`${title} <span class="service-state">${row && html`<${State} state=${wordOf(row, service)} />`}${row?.since && html`<span class="service-since">since <${Ago} time=${row.since} /></span>`}</span>`;
   return html`<${View} name="service" title=${heading} heading=${title} kicker=${kicker(service)} copy=${copy} aside=${html`<${Actions} service=${service} known=${known} ask=${setAsked} />`}>
     <${Head} known=${known} />
     <${Panel} title="Conditions"><${Ladder} path=${known.path} conditions=${service.status?.conditions ?? []} order=${RUNGS} problems=${problems} /><//>
@@ -72,8 +73,8 @@ export default function ServiceView({ route }) {
   <//>`;
 }
 
-/** The writes of people and automation, as moments in charts. */
-const marksOf = (history) => (history?.items ?? []).filter(({ maker }) => maker !== 'server').map(({ revision, at, author }) => ({ at, label: `revision ${revision}${author ? ` by ${author}` : ''}`, href: to(['history', String(revision)]) }));
+/** The one word for a Service; what users do not notice can still keep it from being ready. */
+const wordOf = ({ state }, { status }) => (state === 'ok' && status?.conditions?.some(({ type, status: holds }) => type === 'Ready' && holds !== 'True') ? 'notReady' : state);
 
 function Gone({ error, retry, name }) {
   if (error.status !== 404) return html`<${Failed} error=${error} retry=${retry} />`;
@@ -83,11 +84,11 @@ function Gone({ error, retry, name }) {
 const kicker = ({ spec }) => html`<a href=${to(['services'])}>Services</a> · ${spec.type}${spec.disabled ? ' · disabled' : ''}`;
 
 function Actions({ service, known, ask }) {
-  const why = whyNoWrites(useStore(session));
   const { namespace, name } = service.metadata;
+  const why = useWhyNot('update', 'Service', namespace);
   const isOut = Boolean(service.spec.maintenance);
   const begin = () => ask({ subject: { kind: 'Service', path: known.path }, name: `Service ${namespace}/${name}`, isBack: isOut });
-  return html`<${Links} of="service" names=${{ namespace, name }} /><a class="button" href=${to(['explain'], { service: `${namespace}/${name}` })}>Explain</a><button type="button" disabled=${Boolean(why)} title=${why ?? ''} data-action=${isOut ? 'undrain' : 'drain'} onClick=${begin}>${isOut ? 'Give back…' : 'Take out of service…'}</button>`;
+  return html`<${Links} of="service" names=${{ namespace, name }} /><a class="button" href=${to(['explain'], { service: `${namespace}/${name}` })}>Explain</a><button type="button" disabled=${Boolean(why)} title=${why ?? ''} data-action=${isOut ? 'undrain' : 'drain'} onClick=${begin}>${isOut ? 'Give back…' : 'Take out of service…'}</button>${why && html`<span class="muted why" data-why>${why}</span>`}`;
 }
 
 /** In three chips what is wanted, what the nodes have, and what the endpoints are; then who changed it last. */

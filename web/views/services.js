@@ -1,13 +1,19 @@
 // All Services, with what is wrong first.
-import { html, useMemo } from '../core/html.js';
+import { html, useMemo, useState } from '../core/html.js';
 import { count } from '../core/format.js';
 import { live } from '../core/live.js';
 import { remark, to } from '../core/route.js';
 import { useStore } from '../core/store.js';
+import { split } from '../parts/condition.js';
 import { Field } from '../parts/field.js';
 import { State, word } from '../parts/state.js';
 import { Table } from '../parts/table.js';
+import { Line, Rate, useLines, useTraffic } from '../parts/traffic.js';
 import { Empty, Panel, View, Waiting } from '../parts/view.js';
+
+/** Heights of a row with two lines, and of a card on a phone, in CSS pixels. */
+const ROW_PX = 56;
+const CARD_PX = 116;
 
 /** From the worst on. */
 export const ORDER = ['unreachable', 'degraded', 'atRisk', 'unknown', 'ok', 'disabled'];
@@ -23,15 +29,25 @@ function share(row, what, which, [some, all]) {
   return html`${of(row, `/status/${what}/${which}`, some)} <span class="muted">of ${of(row, `/status/${what}/total`, all)}</span>`;
 }
 
-const COLUMNS = [
-  { key: 'state', label: 'State', width: '11%', by: (row) => ORDER.indexOf(row.state), words: (row) => `${row.state} ${row.reason ?? ''}`, show: (row) => html`<${State} state=${row.state} />` },
-  { key: 'name', label: 'Service', width: '19%', by: key, words: key, show: (row) => html`<a href=${to(['services', row.namespace, row.name])}><span class="muted">${row.namespace}/</span>${row.name}</a>` },
-  { key: 'addresses', label: 'Addresses', width: '21%', by: (row) => row.addresses[0] ?? '', words: (row) => row.addresses.join(' '), show: (row) => html`<span class="mono" title=${row.addresses.join(', ')}>${row.addresses.join(', ') || '–'}</span>` },
-  { key: 'ports', label: 'Ports', isExtra: true, width: '12%', by: (row) => parseInt(row.ports[0], 10) || 0, words: (row) => row.ports.join(' '), show: (row) => html`<span class="mono" title=${row.ports.join(', ')}>${row.ports.join(', ')}</span>` },
-  { key: 'type', label: 'Type', isExtra: true, width: '10.5%', by: (row) => row.type, words: (row) => row.type, show: (row) => row.type },
-  { key: 'endpoints', label: 'Endpoints', width: '9.5%', isNumber: true, by: (row) => (row.endpointsTotal ? row.endpointsReady / row.endpointsTotal : -1), show: (row) => share(row, 'endpoints', 'ready', [row.endpointsReady, row.endpointsTotal]) },
-  { key: 'nodes', label: 'Verified', isExtra: true, width: '8.5%', isNumber: true, by: (row) => (row.nodesTotal ? row.nodesVerified / row.nodesTotal : -1), show: (row) => share(row, 'nodes', 'verified', [row.nodesVerified, row.nodesTotal]) },
-  { key: 'reason', label: 'Why', isExtra: true, by: (row) => row.reason ?? '', words: (row) => row.message ?? '', show: (row) => html`<span class="muted" title=${row.message ?? ''}>${row.state === 'ok' ? '' : row.reason}</span>` },
+/** Address that clients outside use first; the others below it. */
+function Addresses({ row: { addresses } }) {
+  const [first, second, ...more] = addresses;
+  return html`<span class="mono" title=${addresses.join(', ')}>${first ?? html`<span class="muted">none yet</span>`}</span>
+    ${second && html`<span class="second mono">${second}${more.length ? ` +${more.length}` : ''}</span>`}`;
+}
+
+/** Only what is not as it should be has a reason. */
+const reasonOf = ({ state, reason }) => (state === 'ok' ? '' : split(reason ?? ''));
+
+/** The columns; only traffic is not in the rows. */
+const columnsOf = (traffic) => [
+  { key: 'state', label: 'State', width: '140px', by: (row) => ORDER.indexOf(row.state), words: (row) => `${row.state} ${row.reason ?? ''} ${row.message ?? ''}`, show: (row) => html`<${State} state=${row.state} />${reasonOf(row) && html`<span class="second" title=${row.message ?? ''}>${reasonOf(row)}</span>`}` },
+  { key: 'name', label: 'Service', by: key, words: (row) => `${key(row)} ${row.type} ${row.ports.join(' ')}`, show: (row) => html`<a href=${to(['services', row.namespace, row.name])}><span class="muted">${row.namespace}/</span><wbr />${row.name}</a><span class="second" title=${`${row.type} ${row.ports.join(', ')}`}>${row.type} · ${row.ports.join(', ')}</span>` },
+  { key: 'addresses', label: 'Addresses', width: '160px', by: (row) => row.addresses[0] ?? '', words: (row) => row.addresses.join(' '), show: (row) => html`<${Addresses} row=${row} />` },
+  { key: 'line', label: html`<span class="unseen">Last five minutes</span>`, width: '112px', isExtra: true, show: (row) => html`<${Line} of=${key(row)} />` },
+  { key: 'traffic', label: 'New/s', width: '86px', isNumber: true, by: (row) => traffic.get(key(row))?.of.perSecond?.connections ?? -1, show: (row) => html`<${Rate} counted=${traffic.get(key(row))} />` },
+  { key: 'endpoints', label: 'Endpoints', width: '108px', isNumber: true, by: (row) => (row.endpointsTotal ? row.endpointsReady / row.endpointsTotal : -1), words: (row) => (row.endpointsNotChecked ? 'not checked' : ''), show: (row) => html`${share(row, 'endpoints', 'ready', [row.endpointsReady, row.endpointsTotal])}${row.endpointsNotChecked > 0 && html`<span class="second" title="Nobody checks whether they answer: set spec.healthCheck">${row.endpointsNotChecked < row.endpointsTotal ? `${count(row.endpointsNotChecked)} ` : ''}not checked</span>`}` },
+  { key: 'nodes', label: 'Verified', width: '100px', isNumber: true, by: (row) => (row.nodesTotal ? row.nodesVerified / row.nodesTotal : -1), show: (row) => html`${share(row, 'nodes', 'verified', [row.nodesVerified, row.nodesTotal])}${row.nodesTotal > 0 && html`<span class="second">nodes</span>`}` },
 ];
 
 export default function Services({ route }) {
@@ -41,6 +57,10 @@ export default function Services({ route }) {
   const services = doc?.services;
   const all = useMemo(() => [...(services?.values() ?? [])], [services]);
   const rows = useMemo(() => all.filter((row) => (!namespace || row.namespace === namespace) && (!state || row.state === state)), [all, namespace, state]);
+  const traffic = useTraffic();
+  const columns = useMemo(() => columnsOf(traffic), [traffic]);
+  const [drawn, setDrawn] = useState([]);
+  useLines(useMemo(() => drawn.map(key).filter((one) => traffic.has(one)), [drawn, traffic]));
   const namespaces = useMemo(() => [...new Set(all.map((row) => row.namespace))].sort(), [all]);
   const filters = html`<label><span class="unseen">Namespace</span><select value=${namespace} onChange=${(event) => remark({ namespace: event.target.value })}>
       <option value="">All namespaces</option>${namespaces.map((one) => html`<option key=${one}>${one}</option>`)}</select></label>
@@ -50,7 +70,7 @@ export default function Services({ route }) {
     aside=${doc && html`<span class="muted"><${Field} path="/v1/overview" at="/totals/services/ok">${count(doc.totals.services.ok)}<//> of <${Field} path="/v1/overview" at="/totals/services/total">${count(doc.totals.services.total)}<//> ok</span>`}>
     <${Panel}>
       ${doc
-        ? html`<${Table} id="services" label="Services" columns=${COLUMNS} rows=${rows} keyOf=${key} stateOf=${(row) => row.state} linkOf=${(row) => to(['services', row.namespace, row.name])} initialSort="state" filters=${filters}
+        ? html`<${Table} id="services" label="Services" columns=${columns} rows=${rows} rowPx=${ROW_PX} cardPx=${CARD_PX} onShown=${setDrawn} keyOf=${key} stateOf=${(row) => row.state} linkOf=${(row) => to(['services', row.namespace, row.name])} initialSort="state" filters=${filters}
             empty=${html`<${Empty} title="No Service here yet" command="tidegate apply -f web.yaml">A Service gives changing backends one address. Write one with the CLI or the API, or <a href=${to(['plan'])}>paste one here and see what it would do</a>.<//>`} />`
         : html`<${Waiting} rows=${8} />`}
     <//>

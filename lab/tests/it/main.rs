@@ -29,6 +29,7 @@ mod notify;
 mod packages;
 mod page;
 mod page_large;
+mod page_logic;
 mod plan;
 mod plumbing;
 mod resilience;

@@ -7,7 +7,9 @@
 mod fields;
 mod following;
 mod keyboard;
+mod legible;
 mod login;
+mod overview;
 mod pictures;
 mod stage;
 mod views;

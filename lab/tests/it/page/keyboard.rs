@@ -12,9 +12,12 @@ fn focused(stage: &mut Stage) -> Value {
     stage
         .browser
         .script(
-            "const one = document.activeElement; const style = getComputedStyle(one); const box = one.getBoundingClientRect(); \
+            "const one = document.activeElement; const box = one.getBoundingClientRect(); \
+             const line = one.querySelector('.path-line'); \
+             const style = getComputedStyle(one.closest('.path-box') ?? one); \
+             const isOutlined = line ? parseFloat(getComputedStyle(line).strokeWidth) >= 5 : style.outlineStyle !== 'none' || style.boxShadow !== 'none'; \
              return {tag: one.tagName, id: one.id, href: one.getAttribute('href'), name: one.getAttribute('aria-label') ?? one.innerText ?? '', \
-                 isSeen: one === document.body || (box.width > 0 && (style.outlineStyle !== 'none' || style.boxShadow !== 'none')), \
+                 isSeen: one === document.body || (box.width > 0 && isOutlined), \
                  view: one.closest('[data-view]')?.dataset.view};",
             &[],
         )

@@ -98,6 +98,7 @@ fn a_token_opens_the_page_a_viewer_cannot_change_anything_and_logging_out_closes
     );
     assert!(!kept.unwrap().to_string().contains(&viewer), "the token is kept where scripts can read it");
 
+    expect_no_buttons(&mut guarded.browser);
     guarded.browser.script("location.hash = '#/plan';", &[]).unwrap();
     guarded.browser.wait_for("[data-view='plan'] textarea").unwrap();
     guarded.browser.fill("[data-view='plan'] textarea", MANIFEST).unwrap();
@@ -120,8 +121,35 @@ fn a_token_opens_the_page_a_viewer_cannot_change_anything_and_logging_out_closes
     let admin = guarded.admin.clone();
     guarded.log_in(&admin);
     guarded.browser.wait_for("#live[data-state='live']").unwrap();
+    expect_first_steps(&mut guarded);
     log_out(&mut guarded.browser);
     assert_eq!(guarded.browser.count("[data-key]").unwrap(), 0, "nothing is shown any longer");
+}
+
+/// Asserts that a button that a viewer may not use is disabled, with the reason as text beside it.
+fn expect_no_buttons(browser: &mut Browser) {
+    browser.script("location.hash = '#/services/default/web';", &[]).unwrap();
+    browser.wait_for("[data-view='service'] [data-why]").unwrap();
+    let why = browser.text("[data-view='service'] [data-why]").unwrap();
+    assert!(why.contains("may not change Service objects in default"), "{why}");
+    assert_eq!(browser.count("[data-view='service'] [data-action='drain']:not(:disabled)").unwrap(), 0);
+    browser.expect_accessible().unwrap();
+}
+
+/// Deletes the only Service, and asserts that the overview then lists the first steps, of which none is done, with
+/// the command of the first.
+fn expect_first_steps(guarded: &mut Guarded) {
+    let bearer = format!("Bearer {}", guarded.admin);
+    let headers = [("authorization", bearer.as_str())];
+    let path = "/v1/namespaces/default/services/web";
+    guarded.api.send("DELETE", path, &headers, String::new()).unwrap().success().unwrap();
+    guarded.browser.script("location.hash = '#/';", &[]).unwrap();
+    guarded.browser.wait_for("#first [data-step='0'][aria-current='step']").unwrap();
+    assert_eq!(guarded.browser.count("#first [data-done='true']").unwrap(), 0);
+    let said = guarded.browser.text("#first [data-step='0'] pre").unwrap();
+    assert!(said.contains("tidegate-agent"), "{said}");
+    guarded.browser.expect_accessible().unwrap();
+    guarded.browser.picture("first-steps").unwrap();
 }
 
 fn log_out(browser: &mut Browser) {

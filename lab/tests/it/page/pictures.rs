@@ -13,10 +13,13 @@ use super::stage::{Stage, View, view_named};
 /// addresses differ between runs; a broken or rearranged view is far below.
 const LIKENESS_MIN: f64 = 0.75;
 
+/// Viewport of the first picture of the README, which shows the whole map.
+const TALL: Look = Look { height: 1440, ..Look::DESK };
+
 /// Returns the required screenshots, each as file name, view, and viewport settings.
 fn wanted() -> [(&'static str, View, Look); 4] {
     [
-        ("overview", view_named("overview"), Look::DESK),
+        ("overview", view_named("overview"), TALL),
         ("service", view_named("service"), Look::NIGHT),
         ("addresses", view_named("addresses"), Look::DESK),
         ("overview-phone", view_named("overview"), Look::PHONE),
@@ -31,6 +34,10 @@ pub(crate) fn check(stage: &mut Stage, wrong: &mut Vec<String>) {
     for (name, view, look) in wanted() {
         stage.browser.look(look).unwrap();
         stage.load(view);
+        if name == "overview" {
+            stage.browser.wait_for("#map [data-edge]").unwrap();
+            stage.browser.wait_for("#busiest svg").unwrap();
+        }
         let taken = stage.browser.picture(name).unwrap();
         let kept =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/screenshots").join(format!("{name}.png"));

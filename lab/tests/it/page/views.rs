@@ -4,7 +4,7 @@
 use lab::{fixtures::teams as demo, processes::browser::Look};
 
 use super::{
-    fields, pictures,
+    fields, legible, overview, pictures,
     stage::{Stage, VIEWS, expect_no_sideways_scroll, view_named},
 };
 
@@ -43,6 +43,8 @@ fn every_view_opens_by_its_link_tells_the_truth_and_keeps_nobody_out() {
             );
         }
     }
+    legible::check(&mut stage, &mut wrong);
+    overview::check(&mut stage, &mut wrong);
     pictures::check(&mut stage, &mut wrong);
     assert!(wrong.is_empty(), "{} things are wrong:\n{}", wrong.len(), wrong.join("\n\n"));
 }
