@@ -1,5 +1,5 @@
 # Thin on purpose: what is done is written where it can be read and tested, in lab/.
-.PHONY: setup build lab deb test soak soak-cluster bench openapi book images lab-images
+.PHONY: setup build lab deb release test soak soak-cluster bench openapi book images lab-images
 
 setup:
 	@lab/setup.sh test
@@ -18,6 +18,11 @@ lab:
 deb: setup
 	@cargo build --profile $(or $(PROFILE),release) --locked -p api -p node-agent -p cli -p sync -p dns -p lab --bins
 	@packaging/debian/build.sh target/$(if $(filter dev,$(PROFILE)),debug,$(or $(PROFILE),release)) target/debian
+
+# Files of a release for this architecture in target/release-files: static programs, Debian packages, apt repository, bill of materials
+# and checksums; APT_KEY and MINISIGN_KEY sign them. See docs/contributing/releases.md.
+release: setup
+	@packaging/release/build.sh target/release-files
 
 # All checks. The end shows the duration of each stage; the last line counts the checks and tests.
 test:

@@ -20,7 +20,7 @@ if [ "${1:-test}" = test ]; then
     dockerd:docker.io docker-compose:docker-compose busybox:busybox-static dnsmasq:dnsmasq-base curl:curl g++:g++ pkg-config:pkg-config
     nginx:nginx-light haproxy:haproxy dig:bind9-dnsutils
     etcd:etcd-server etcdctl:etcd-client systemd-analyze:systemd
-    dpkg-shlibdeps:dpkg-dev strip:binutils man:man-db sysctl:procps
+    dpkg-shlibdeps:dpkg-dev gpg:gpg gpgv:gpgv gpg-agent:gpg-agent minisign:minisign strip:binutils man:man-db sysctl:procps
     chromium:chromium chromedriver:chromium-driver npm:npm kubectl:kubernetes-client)
 fi
 missing=()

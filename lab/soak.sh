@@ -7,6 +7,8 @@ echo "== random cases and crashes"
 TIDEGATE_SOAK=1 PROPTEST_CASES="${PROPTEST_CASES:-5000}" cargo test --locked --quiet -p model -p store -p bfd -p bgp -p kernel -p dataplane -p announce -p node-agent </dev/null
 echo "== mutants"
 lab/mutants.sh "${MUTANT_SECONDS:-900}"
+echo "== two builds of a release"
+lab/reproducible.sh
 echo "== histories of storms"
 TIDEGATE_SOAK=1 cargo test --locked --quiet -p lab --test it histories:: -- --nocapture </dev/null
 echo "== a cluster in changes and faults"

@@ -114,9 +114,11 @@ begin "API contract (schemathesis)" lab/schemathesis.sh
 begin "API documents (validators and generators)" lab/contract.sh
 begin "fuzzing" lab/fuzz.sh 5
 begin "documentation book" lab/book.sh
+begin "release files" lab/release.sh
 run_tests
 conclude "API contract (schemathesis)"
 conclude "API documents (validators and generators)"
 conclude "fuzzing"
 conclude "documentation book"
+conclude "release files"
 finish

@@ -70,7 +70,14 @@ control() { # control PACKAGE STAGE
   echo "Section: net"
   echo "Priority: optional"
   echo "Installed-Size: $(du -sk --apparent-size --exclude=DEBIAN "$2" | cut -f1)"
-  sed "s/@LIBRARIES@/$(libraries "$2/usr/bin/$1")/" "$here/$1/control"
+  local libraries
+  libraries=$(libraries "$2/usr/bin/$1")
+  # A static program needs no library.
+  if [ -n "$libraries" ]; then
+    sed "s/@LIBRARIES@/$libraries/" "$here/$1/control"
+  else
+    sed 's/@LIBRARIES@, //; /^Depends: @LIBRARIES@$/d' "$here/$1/control"
+  fi
 }
 
 scripts() { # scripts PACKAGE STAGE

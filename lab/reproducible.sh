@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Builds a release from source twice, in clones in two directories, and compares all files: lab/reproducible.sh
+#
+# CRATES and PACKAGES limit it, for example CRATES='-p dns' PACKAGES=tidegate-dns.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+for place in one another/place; do
+  git clone --quiet --no-hardlinks . "$work/$place/source"
+  (cd "$work/$place/source" && CARGO_TARGET_DIR=$work/$place/target packaging/release/build.sh "$work/$place/out")
+done
+cmp "$work/one/out/SHA256SUMS" "$work/another/place/out/SHA256SUMS"
+if tar -xzOf "$work"/one/out/*.tar.gz | grep -qaF "$work"; then
+  echo "a program contains the path of its source" >&2
+  exit 1
+fi
+echo "two builds from source are identical: $(wc -l <"$work/one/out/SHA256SUMS") files"

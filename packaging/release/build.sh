@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Builds a release from source and packs it: packaging/release/build.sh OUT
+#
+# The programs are static and name their commit. The same commit makes the same programs in every directory. CRATES limits the
+# build, as `-p CRATE…`; PACKAGES must match then. See packaging/release/pack.sh for the other variables.
+set -euo pipefail
+umask 022
+
+if [ $# != 1 ]; then
+  echo "usage: packaging/release/build.sh OUT" >&2
+  exit 2
+fi
+mkdir -p "$(dirname "$1")"
+out=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
+root=$(cd "$(dirname "$0")/../.." && pwd)
+cd "$root"
+target=$(rustc -vV | sed -n 's/^host: //p')
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+TIDEGATE_BUILD_COMMIT=$(git rev-parse --short=12 HEAD)
+# Changes that are not committed belong to no commit.
+[ -z "$(git status --porcelain --untracked-files=no)" ] || TIDEGATE_BUILD_COMMIT+=-changed
+TIDEGATE_BUILD_DATE=$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
+TIDEGATE_BUILD_TARGET=$target
+export SOURCE_DATE_EPOCH TIDEGATE_BUILD_COMMIT TIDEGATE_BUILD_DATE TIDEGATE_BUILD_TARGET CARGO_INCREMENTAL=0
+# Neither the directory of the source nor that of Cargo or of the C compiler's input is in a program.
+cargo_home=${CARGO_HOME:-$HOME/.cargo}
+export RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$root=/tidegate --remap-path-prefix=$cargo_home=/cargo"
+prefixes="-ffile-prefix-map=$root=/tidegate -ffile-prefix-map=$cargo_home=/cargo"
+export CFLAGS="${CFLAGS:-} $prefixes" CXXFLAGS="${CXXFLAGS:-} $prefixes"
+read -ra crates <<<"${CRATES:--p api -p node-agent -p cli -p sync -p dns -p lab}"
+# With --target, the flags do not apply to build scripts and procedural macros, which cannot be static.
+cargo build --release --locked --target "$target" "${crates[@]}" --bins
+packaging/release/pack.sh "${CARGO_TARGET_DIR:-target}/$target/release" "$out"
