@@ -11,8 +11,7 @@
 //!
 //! The layers of `tower-http` do not fit here: the audit entry, the metrics and the log line of a request need
 //! its final response, also after a panic or a timeout; a request id of the client is validated; requests
-//! beyond the limit are rejected instead of queued; and the security headers depend on the path and the
-//! settings.
+//! beyond the limit are rejected instead of queued; and the security headers depend on the settings.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -72,10 +71,6 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Value of `Content-Security-Policy`: same origin only, no inline code, no framing.
 const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; script-src 'self'; \
                       connect-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
-/// Value of `Content-Security-Policy` for the API documentation page, whose library writes inline styles.
-const POLICY_OF_DOCS: &str = "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
-                              script-src 'self'; connect-src 'self'; font-src 'self'; form-action 'self'; \
-                              base-uri 'none'; frame-ancestors 'none'";
 /// Value of `Permissions-Policy`: the listed browser features are disabled, because no page of this server needs
 /// them.
 const ABILITIES: &str = "accelerometer=(), camera=(), geolocation=(), gyroscope=(), magnetometer=(), microphone=(), \
@@ -158,7 +153,7 @@ async fn around(State(app): State<Arc<ServerState>>, mut request: Request, next:
         let answered = AuditResponse { at, method: method.clone(), path: path.clone(), status, code };
         app.audit.add(&route, &caller, answered);
     }
-    secure(response.headers_mut(), &path, &app.settings);
+    secure(response.headers_mut(), &app.settings);
     let value = HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static("invalid"));
     response.headers_mut().insert(X_REQUEST_ID, value);
     let took = started.elapsed();
@@ -201,13 +196,12 @@ fn write_problem(mut response: Response, path: &str, id: &str, is_view: bool) ->
     Response::from_parts(parts, body)
 }
 
-fn secure(headers: &mut HeaderMap, path: &str, settings: &Settings) {
-    let is_docs = path == "/docs" || path.starts_with("/docs/");
+fn secure(headers: &mut HeaderMap, settings: &Settings) {
     for (name, value) in [
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::X_FRAME_OPTIONS, "DENY"),
         (header::REFERRER_POLICY, "no-referrer"),
-        (header::CONTENT_SECURITY_POLICY, if is_docs { POLICY_OF_DOCS } else { POLICY }),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
         (PERMISSIONS_POLICY, ABILITIES),
         (OPENER_POLICY, "same-origin"),
         (RESOURCE_POLICY, "same-origin"),

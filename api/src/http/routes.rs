@@ -105,8 +105,8 @@ pub(crate) fn router() -> Routes {
 
 /// Returns the complete server: documented routes, status page, Kubernetes API and middleware.
 pub fn service(app: Arc<ServerState>) -> Router {
-    let (router, document) = router().split();
-    let router = web::serve(docs::serve(router, document));
+    let (router, _) = router().split();
+    let router = web::serve(docs::serve(router));
     let router = if app.settings.has_kubernetes_view { kubernetes::serve(router) } else { router };
     middleware::wrap(router.with_state(Arc::clone(&app)), app)
 }

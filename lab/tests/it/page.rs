@@ -11,6 +11,7 @@ mod legible;
 mod login;
 mod overview;
 mod pictures;
+mod reference;
 mod stage;
 mod views;
 mod writing;

@@ -1,13 +1,17 @@
-//! OpenAPI documents for users and for agents, and a page that displays them and sends requests. The page loads no
-//! files from other hosts.
+//! OpenAPI documents for users and for agents, and a page that displays them. The page loads no files from other
+//! hosts.
 
-use axum::{Router, response::IntoResponse, routing::get};
+use axum::{
+    Router,
+    response::{IntoResponse, Redirect},
+    routing::get,
+};
 use http::{HeaderValue, header};
-use utoipa::openapi::OpenApi;
-use utoipa_swagger_ui::{Config, SwaggerUi, Url};
 
-use super::Shared;
+use super::{Shared, web};
 
+/// Path of the page that displays the OpenAPI documents.
+const PAGE: &str = "/docs/";
 /// Path of the OpenAPI document for users.
 const DOCUMENT: &str = "/openapi.json";
 /// Second path of the OpenAPI document for users, next to the routes that it describes.
@@ -22,17 +26,16 @@ const CHECKED_IN: &str = include_str!("../../../../openapi/tidegate-v1.json");
 const AGENT_CHECKED_IN: &str = include_str!("../../../../openapi/tidegate-agent-v1.json");
 
 /// Adds the routes of the OpenAPI documents and of the page that displays them.
-pub(super) fn serve(router: Router<Shared>, _: OpenApi) -> Router<Shared> {
+pub(super) fn serve(router: Router<Shared>) -> Router<Shared> {
     let document = |text: &'static str| {
         get(move || async move {
             ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
         })
     };
-    let config = Config::new([Url::new("Users", DOCUMENT), Url::new("Agents", AGENT_DOCUMENT)]);
-    let ui = SwaggerUi::new("/docs").config(config);
     router
         .route(DOCUMENT, document(CHECKED_IN))
         .route(DOCUMENT_OF_VERSION, document(CHECKED_IN))
         .route(AGENT_DOCUMENT, document(AGENT_CHECKED_IN))
-        .merge(Router::from(ui))
+        .route("/docs", get(|| async { Redirect::permanent(PAGE) }))
+        .route(PAGE, get(web::reference))
 }

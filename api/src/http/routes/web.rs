@@ -30,6 +30,9 @@ const REVALIDATE: HeaderValue = HeaderValue::from_static("no-cache");
 /// Icon of the status page. Browsers go by its media type, so that it need not be in the ICO format.
 const ICON: &str = "style/mark.svg";
 
+/// File of the page that displays the OpenAPI documents.
+const REFERENCE: &str = "docs.html";
+
 /// Registers the route `GET /`, the only route of the status page in the documented API.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("readIndex", "Server", "Read the status page")
@@ -55,6 +58,11 @@ async fn index(State(app): State<Shared>, headers: HeaderMap) -> Answer {
 /// Returns the icon of the page, which browsers request by this path for responses that name none.
 async fn icon(State(app): State<Shared>, headers: HeaderMap) -> Answer {
     answer(&app, ICON, &headers).await
+}
+
+/// Returns the page that displays the OpenAPI documents.
+pub(super) async fn reference(State(app): State<Shared>, headers: HeaderMap) -> Answer {
+    answer(&app, REFERENCE, &headers).await
 }
 
 async fn file(State(app): State<Shared>, Path(name): Path<String>, headers: HeaderMap) -> Answer {
