@@ -30,16 +30,16 @@ function endpointColumns({ rows, path, trafficPath, healthPath, namespace, ask, 
   const traffic = (row, pointer, value, show) => (row.traffic && value !== undefined && value !== null ? html`<${Field} path=${trafficPath} at=${`/endpoints/${row.traffic.at}${pointer}`}>${show(value)}<//>` : html`<span class="muted" title="This proxy mode does not count it">–</span>`);
   const hasPorts = new Set(rows.map(({ servicePorts }) => servicePorts.join())).size > 1;
   return [
-    { key: 'state', label: 'State', width: '14%', by: rank, words: (row) => row.text, show: (row) => html`<${State} state=${row.state} text=${row.text} />` },
-    { key: 'endpoint', label: 'Endpoint', width: '21%', by: (row) => row.socket, words: (row) => `${row.socket} ${row.protocol}`, show: (row) => html`<code><${Field} path=${path} at=${`${row.at}/address`}>${row.socket}<//></code>${row.protocol === 'TCP' ? '' : html` <span class="muted">${row.protocol}</span>`}` },
+    { key: 'state', label: 'State', width: '142px', by: rank, words: (row) => row.text, show: (row) => html`<${State} state=${row.state} text=${row.text} />` },
+    { key: 'endpoint', label: 'Endpoint', width: '216px', by: (row) => row.socket, words: (row) => `${row.socket} ${row.protocol}`, show: (row) => html`<code><${Field} path=${path} at=${`${row.at}/address`}>${row.socket}<//></code>${row.protocol === 'TCP' ? '' : html` <span class="muted">${row.protocol}</span>`}` },
     hasPorts && { key: 'ports', label: 'Of port', isExtra: true, width: '9%', by: (row) => row.servicePorts[0], words: (row) => row.servicePorts.join(' '), show: (row) => html`<span title=${row.servicePorts.join(', ')}>${row.servicePorts.join(', ')}</span>` },
     { key: 'node', label: 'Node', isExtra: true, width: '11%', by: (row) => row.node ?? '', words: (row) => `${row.node ?? ''} ${row.zone ?? ''}`, show: (row) => html`${row.node ? html`<a href=${to(['nodes', row.node])}>${row.node}</a>` : html`<span class="muted">–</span>`}${row.zone && html` <span class="muted" title=${`zone ${row.zone}`}>in ${row.zone}</span>`}` },
-    { key: 'weight', label: 'Weight', isNumber: true, isExtra: true, width: '8%', by: (row) => row.weight, show: (row) => html`<${Field} path=${path} at=${`${row.at}/weight`}>${count(row.weight)}<//>` },
-    isChecked && { key: 'health', label: 'Health votes', isExtra: true, width: '10.5%', by: (row) => row.votes.healthy / (row.votes.total || 1), show: (row) => html`<${Votes} row=${row} path=${healthPath} />` },
-    { key: 'rate', label: 'New/s', isNumber: true, isExtra: true, width: '7.5%', by: (row) => row.traffic?.of.perSecond?.connections ?? -1, show: (row) => traffic(row, '/perSecond/connections', row.traffic?.of.perSecond?.connections, short) },
-    { key: 'active', label: 'Active', isNumber: true, isExtra: true, width: '8%', by: (row) => row.traffic?.of.active ?? -1, show: (row) => traffic(row, '/active', row.traffic?.of.active, count) },
+    { key: 'weight', label: 'Weight', isNumber: true, isWide: true, width: '86px', by: (row) => row.weight, show: (row) => html`<${Field} path=${path} at=${`${row.at}/weight`}>${count(row.weight)}<//>` },
+    isChecked && { key: 'health', label: 'Health votes', isWide: true, width: '118px', by: (row) => row.votes.healthy / (row.votes.total || 1), show: (row) => html`<${Votes} row=${row} path=${healthPath} />` },
+    { key: 'rate', label: 'New/s', isNumber: true, isExtra: true, width: '80px', by: (row) => row.traffic?.of.perSecond?.connections ?? -1, show: (row) => traffic(row, '/perSecond/connections', row.traffic?.of.perSecond?.connections, short) },
+    { key: 'active', label: 'Active', isNumber: true, isWide: true, width: '82px', by: (row) => row.traffic?.of.active ?? -1, show: (row) => traffic(row, '/active', row.traffic?.of.active, count) },
     { key: 'why', label: 'Why', isExtra: true, by: (row) => row.reason ?? '', words: (row) => row.reason ?? '', show: (row) => html`<${Why} row=${row} />` },
-    { key: 'action', label: html`<span class="unseen">Do</span>`, width: '10.5%', show: (row) => html`<${Act} ...${{ row, namespace, ask, why }} />` },
+    { key: 'action', label: html`<span class="unseen">Do</span>`, width: '112px', show: (row) => html`<${Act} ...${{ row, namespace, ask, why }} />` },
   ].filter(Boolean);
 }
 

@@ -21,6 +21,7 @@ const WHOLE_ROWS_MAX = 60;
  * @property {string=} width of the column, in CSS
  * @property {boolean=} isNumber on the right
  * @property {boolean=} isExtra left out where there is little room
+ * @property {boolean=} isWide left out already in a window of the width of a laptop with another one beside it
  */
 
 /**
@@ -37,12 +38,15 @@ export function Table({ id, label, columns, rows, keyOf, linkOf, stateOf, empty,
   // Sorted once for every filter: typing only leaves rows out.
   const sorted = useMemo(() => sortedBy(rows, columns, sort), [rows, columns, sort]);
   const shown = useMemo(() => filtered(sorted, columns, filter), [sorted, columns, filter]);
-  const isCards = useNarrow() && cardPx !== undefined;
+  const isNarrow = useNarrow();
+  const isCards = isNarrow && cardPx !== undefined;
   const height = isCards ? cardPx : rowPx;
   const [body, range] = useWindow(shown.length, height);
   const drawn = useMemo(() => shown.slice(range.first, range.end), [shown, range.first, range.end]);
   useEffect(() => onShown?.(drawn), [drawn]);
   const isWhole = shown.length <= WHOLE_ROWS_MAX;
+  // Rows of any height can only be where all of them are drawn.
+  const isStacked = isNarrow && !isCards && isWhole;
   const sortBy = (key) => remark({ [`${id}.sort`]: sort === key ? `-${key}` : key });
   return html`<div class="table-box">
     ${(hasFilter || filters) &&
@@ -58,8 +62,8 @@ export function Table({ id, label, columns, rows, keyOf, linkOf, stateOf, empty,
       ? rows.length === 0
         ? empty
         : html`<p class="muted pad">Nothing matches “${filter}”. <button type="button" class="quiet" onClick=${() => remark({ [`${id}.q`]: '' })}>Show all</button></p>`
-      : html`<table class=${`table ${isCards ? 'is-cards' : ''} ${isWhole ? 'is-whole' : ''}`} style=${{ '--row': `${height}px` }} role="table" aria-label=${label} aria-rowcount=${shown.length + 1} data-table=${id}>
-          <colgroup>${columns.map((column) => html`<col key=${column.key} class=${column.isExtra ? 'extra' : ''} style=${{ width: column.width }} />`)}</colgroup>
+      : html`<table class=${`table ${isCards ? 'is-cards' : ''} ${isStacked ? 'is-stacked' : ''} ${isWhole ? 'is-whole' : ''}`} style=${{ '--row': `${height}px` }} role="table" aria-label=${label} aria-rowcount=${shown.length + 1} data-table=${id}>
+          <colgroup>${columns.map((column) => html`<col key=${column.key} class=${rank(column)} style=${{ width: column.width }} />`)}</colgroup>
           <thead role="rowgroup">
             <tr role="row">${columns.map((column) => html`<${Head} key=${column.key} column=${column} sort=${sort} sortBy=${sortBy} />`)}</tr>
           </thead>
@@ -72,9 +76,12 @@ export function Table({ id, label, columns, rows, keyOf, linkOf, stateOf, empty,
   </div>`;
 }
 
+/** Where a column is left out; style/parts.css has the widths. */
+const rank = ({ isExtra, isWide }) => (isWide ? 'extra wide' : isExtra ? 'extra' : '');
+
 function Head({ column, sort, sortBy }) {
   const direction = sort === column.key ? 'ascending' : sort === `-${column.key}` ? 'descending' : undefined;
-  const name = `${column.isNumber ? 'number' : ''} ${column.isExtra ? 'extra' : ''}`;
+  const name = `${column.isNumber ? 'number' : ''} ${rank(column)}`;
   if (!column.by) return html`<th scope="col" role="columnheader" class=${name}>${column.label}</th>`;
   return html`<th scope="col" role="columnheader" class=${name} aria-sort=${direction ?? 'none'}>
     <button type="button" onClick=${() => sortBy(column.key)}>${column.label}<span class="sort" aria-hidden="true">${{ ascending: '↑', descending: '↓' }[direction] ?? ''}</span></button>
@@ -86,7 +93,7 @@ function Row({ row, columns, keyOf, linkOf, stateOf, index }) {
   // The whole row leads where its link leads; keyboards and readers of the screen have the link.
   const click = (event) => link && !event.target.closest('a, button, input, [data-field]') && !getSelection().toString() && (location.hash = link);
   return html`<tr role="row" data-key=${keyOf(row)} data-row-state=${stateOf?.(row)} aria-rowindex=${index + 2} class=${link ? 'leads' : ''} onClick=${click}>
-    ${columns.map((column) => html`<td key=${column.key} role="cell" data-column=${column.key} class=${`${column.isNumber ? 'number' : ''} ${column.isExtra ? 'extra' : ''}`}>${column.show(row)}</td>`)}
+    ${columns.map((column) => html`<td key=${column.key} role="cell" data-column=${column.key} data-label=${typeof column.label === 'string' ? column.label : ''} class=${`${column.isNumber ? 'number' : ''} ${rank(column)}`}>${column.show(row)}</td>`)}
   </tr>`;
 }
 

@@ -25,7 +25,7 @@ export default function Address({ name }) {
   const title = html`<span class="mono">${name}</span> ${data && html`<${State} state=${stateOf(data)} />`}`;
   return html`<${View} name="addresses" title=${title} heading=${name} kicker=${html`<a href=${to(['addresses'])}>Addresses</a>`} copy=${{ api: path, cli: `tidegate describe address ${name}` }}
     aside=${html`<a class="button" href=${to(['explain'], { destination: name })}>Why does it answer, or not?</a>${data?.spec.announcement?.candidates?.length > 1 && html`<button type="button" disabled=${Boolean(why)} title=${why ?? ''} onClick=${() => setMoving(true)}>Move…</button>${why && html`<span class="muted why" data-why>${why}</span>`}`}`}>
-    <${Loaded} of=${answer} rows=${5}>${(address) => html`<${Standing} ...${{ address, path }} /><${Candidates} ...${{ address, path }} /><${Past} name=${name} />`}<//>
+    <${Loaded} of=${answer} rows=${5}>${(address) => html`<${Standing} ...${{ address, path }} /><${Candidates} ...${{ address, path }} /><${Owners} address=${address.spec.address} /><${Past} name=${name} />`}<//>
     ${isMoving && html`<${Move} address=${data} close=${() => setMoving(false)} />`}
   <//>`;
 }
@@ -57,6 +57,19 @@ function Candidates({ address: { spec, status = {} }, path }) {
         ${part && html`<p class="muted">${part.reason} · since <${Ago} time=${part.since} /> · <${Field} path=${path} at=${`/status/nodes/${node}/gratuitous`}>${count(part.gratuitous)}<//> announcements, <${Field} path=${path} at=${`/status/nodes/${node}/replies`}>${count(part.replies)}<//> replies</p>`}</div></li>`;
     })}</ol>
     ${rest.length > 0 && html`<ul class="conditions">${rest.map(([node, why]) => html`<li key=${node}><a href=${to(['nodes', node])}>${node}</a> <span class="muted">is no candidate: ${why}</span></li>`)}</ul>`}
+  <//>`;
+}
+
+/** Which node took the address over from which, and why. */
+function Owners({ address }) {
+  const path = `/v1/addresses/events?address=${encodeURIComponent(address)}&limit=20`;
+  const answer = useApi(path, { everyMs: 10_000 });
+  const node = (name) => html`<a href=${to(['nodes', name])}>${name}</a>`;
+  return html`<${Panel} id="owners" title="Owner changes">
+    <${Loaded} of=${answer} rows=${3}>${({ items }) =>
+      items.length === 0
+        ? html`<p class="pad muted">None since this server started.</p>`
+        : html`<ul class="changes owner-changes">${items.map((event) => html`<li key=${event.id} data-key=${event.id}><span class="what">${event.reason === 'Withdrawn' ? html`${node(event.node)} ceased to announce it` : event.previous && event.previous !== event.node ? html`${node(event.previous)} → ${node(event.node)}` : node(event.node)}${event.message && html`<span class="muted"> · ${event.message}</span>`}</span><${Ago} time=${event.time} /></li>`)}</ul>`}<//>
   <//>`;
 }
 

@@ -16,13 +16,13 @@ const ORDER = ['disconnected', 'failing', 'drifted', 'lagging', 'unknown', 'conv
 const revisionOf = (position) => (position ? Number(String(position).split('-').at(-1)) : undefined);
 
 const COLUMNS = [
-  { key: 'state', label: 'State', width: '13%', by: (row) => ORDER.indexOf(row.state), words: (row) => `${row.state} ${row.reason ?? ''}`, show: (row) => html`<${State} state=${row.state} />` },
+  { key: 'state', label: 'State', width: '142px', by: (row) => ORDER.indexOf(row.state), words: (row) => `${row.state} ${row.reason ?? ''}`, show: (row) => html`<${State} state=${row.state} />` },
   { key: 'name', label: 'Node', width: '17%', by: (row) => row.name, words: (row) => row.name, show: (row) => html`<a href=${to(['nodes', row.name])}>${row.name}</a>` },
-  { key: 'zone', label: 'Zone', width: '9%', isExtra: true, by: (row) => row.zone ?? '', words: (row) => row.zone ?? '', show: (row) => row.zone ?? html`<span class="muted">–</span>` },
-  { key: 'mode', label: 'Mode', width: '9%', isExtra: true, by: (row) => row.mode ?? '', words: (row) => row.mode ?? '', show: (row) => row.mode ?? html`<span class="muted">–</span>` },
-  { key: 'verified', label: 'Verified', width: '9%', isNumber: true, by: (row) => revisionOf(row.verified) ?? Number.MAX_SAFE_INTEGER, show: (row) => (row.verified ? html`<${Field} path=${`/v1/nodes/${encodeURIComponent(row.name)}`} at="/status/verified">r${revisionOf(row.verified)}<//>` : row.state === 'converged' ? 'all' : html`<span class="muted">–</span>`) },
+  { key: 'zone', label: 'Zone', width: '9%', isWide: true, by: (row) => row.zone ?? '', words: (row) => row.zone ?? '', show: (row) => row.zone ?? html`<span class="muted">–</span>` },
+  { key: 'mode', label: 'Mode', width: '104px', isExtra: true, by: (row) => row.mode ?? '', words: (row) => row.mode ?? '', show: (row) => row.mode ?? html`<span class="muted">–</span>` },
+  { key: 'verified', label: 'Verified', width: '98px', isNumber: true, by: (row) => revisionOf(row.verified) ?? Number.MAX_SAFE_INTEGER, show: (row) => (row.verified ? html`<${Field} path=${`/v1/nodes/${encodeURIComponent(row.name)}`} at="/status/verified">r${revisionOf(row.verified)}<//>` : row.state === 'converged' ? 'all' : html`<span class="muted">–</span>`) },
   { key: 'lag', label: 'Lag', width: '8%', isNumber: true, by: (row) => row.lagMillis ?? -1, show: (row) => duration(row.lagMillis) },
-  { key: 'addresses', label: 'Addresses', width: '9%', isNumber: true, isExtra: true, by: (row) => row.addresses, words: () => '', show: (row) => html`<a href=${to(['nodes', row.name], { tab: 'addresses' })} title="Load balancer addresses that the node announces by ARP or NDP">${count(row.addresses)}</a>` },
+  { key: 'addresses', label: 'Addresses', width: '112px', isNumber: true, isExtra: true, by: (row) => row.addresses, words: () => '', show: (row) => html`<a href=${to(['nodes', row.name], { tab: 'addresses' })} title="Load balancer addresses that the node announces by ARP or NDP">${count(row.addresses)}</a>` },
   { key: 'since', label: 'Since', width: '10%', isExtra: true, by: (row) => row.since ?? '', show: (row) => html`<${Ago} time=${row.since} />` },
   { key: 'reason', label: 'Why', isExtra: true, by: (row) => row.reason ?? '', words: (row) => row.message ?? '', show: (row) => html`<span class="muted" title=${row.message ?? ''}>${row.state === 'converged' ? '' : (row.message ?? row.reason)}</span>` },
 ];

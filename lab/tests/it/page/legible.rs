@@ -32,7 +32,7 @@ const UNREADABLE: &str = "const out = []; \
     } \
     return out.slice(0, 8);";
 
-/// Measures the table of Services at three widths, and checks the footer, the view of an unknown link and the
+/// Measures the table of Services at three widths and other tables at two, and checks the footer, the view of an unknown link and the
 /// order of the overview on a phone. Adds a message to `wrong` for each fault.
 pub(crate) fn check(stage: &mut Stage, wrong: &mut Vec<String>) {
     for look in [Look::DESK, LAPTOP, Look::PHONE] {
@@ -47,7 +47,22 @@ pub(crate) fn check(stage: &mut Stage, wrong: &mut Vec<String>) {
         ];
         wrong.extend(checks.into_iter().filter_map(Result::err).map(|error| format!("{label}: {error:#}")));
     }
-    let checks = [expect_footer(stage), expect_missing(stage), expect_problems_first(stage)];
+    for look in [LAPTOP, Look::PHONE] {
+        stage.browser.look(look).unwrap();
+        for name in ["nodes", "addresses", "service"] {
+            stage.load(view_named(name));
+            let checks = [
+                expect_readable(&mut stage.browser, "[data-table]"),
+                expect_no_sideways_scroll(&mut stage.browser),
+            ];
+            let label = format!("{name} at {} px", look.width);
+            wrong.extend(
+                checks.into_iter().filter_map(Result::err).map(|error| format!("{label}: {error:#}")),
+            );
+        }
+    }
+    let checks =
+        [expect_footer(stage), expect_owners(stage), expect_missing(stage), expect_problems_first(stage)];
     wrong.extend(checks.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")));
 }
 
@@ -84,6 +99,15 @@ fn expect_footer(stage: &mut Stage) -> Result<()> {
     ensure!(version.as_str().is_some_and(|version| foot.contains(version)), "no {version} in {foot}");
     ensure!(stage.browser.count(".foot a[href='/docs/']")? == 1, "no link to the API reference");
     Ok(())
+}
+
+/// Asserts that an address has the list of the nodes that announced it.
+fn expect_owners(stage: &mut Stage) -> Result<()> {
+    stage.browser.script("location.hash = '#/addresses/172.25.1.209';", &[])?;
+    stage.browser.wait_for("#owners [data-key]")?;
+    let said = stage.browser.text("#owners")?;
+    ensure!(said.contains("node"), "{said}");
+    stage.browser.expect_accessible()
 }
 
 /// Asserts that an unknown link says that there is no such view, and not something else.
