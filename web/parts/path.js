@@ -7,7 +7,7 @@ import { Shape, tone, word } from './state.js';
 
 /** Widths of the columns of a Service in CSS pixels, and where there is little room: less than `roomyMin`. Less than `min` is scrolled.
  * `hasWords`: the cause of what is broken stands on its edge. */
-const OF_SERVICE = { roomy: [122, 178, 176, 154, 214], tight: [98, 146, 138, 128, 172], roomyMin: 1_000, min: 800, hasWords: true };
+const OF_SERVICE = { roomy: [122, 178, 176, 154, 214], tight: [104, 150, 120, 106, 166], roomyMin: 1_000, min: 730, hasWords: true };
 /** Between two boxes of a column, from top to bottom. */
 const GAP_PX = 12;
 /** Heights of a box with two lines, and with a third. */
