@@ -1,5 +1,5 @@
 //! Measurement of the texts of the page: no word is cut or broken, and nothing is wider than the window, from a
-//! phone to a desktop. Also checks what stands around every view.
+//! phone to a desktop. Also checks the footer and the view of unknown links.
 
 use anyhow::{Result, ensure};
 use lab::processes::browser::{Browser, Look};

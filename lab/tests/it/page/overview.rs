@@ -69,8 +69,8 @@ fn expect_rates(stage: &mut Stage) -> Result<()> {
     stage.browser.wait_true("an edge to be wide", wide)
 }
 
-/// Asserts that the map leads from an external address to the machines of the endpoints, that exactly what is
-/// broken is drawn as broken, that an edge opens the path of its Service, and that no column is long.
+/// Asserts that the map leads from an external address to the machines of the endpoints, that exactly the
+/// broken edges are drawn as broken, that an edge opens the path of its Service, and that no column is long.
 fn expect_map(stage: &mut Stage) -> Result<()> {
     let seen = stage.browser.script(
         "const edges = [...document.querySelectorAll('#map [data-edge]')]; \

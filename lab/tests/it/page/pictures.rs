@@ -7,7 +7,10 @@ use anyhow::{Context, Result, ensure};
 use image_compare::Algorithm;
 use lab::processes::browser::Look;
 
-use super::stage::{Stage, View, view_named};
+use super::{
+    overview::send_traffic,
+    stage::{Stage, View, view_named},
+};
 
 /// Minimum structural similarity (0 to 1) of a stored screenshot and the page. Not 1, because ages and
 /// addresses differ between runs; a broken or rearranged view is far below.
@@ -33,10 +36,13 @@ pub(crate) fn check(stage: &mut Stage, wrong: &mut Vec<String>) {
         std::env::var_os("UPDATE_SCREENSHOTS").is_some_and(|value| !value.is_empty() && value != "0");
     for (name, view, look) in wanted() {
         stage.browser.look(look).unwrap();
+        if name == "overview" {
+            send_traffic(stage);
+        }
         stage.load(view);
         if name == "overview" {
             stage.browser.wait_for("#map [data-edge]").unwrap();
-            stage.browser.wait_for("#busiest svg").unwrap();
+            stage.browser.wait_for("#busiest [data-key]").unwrap();
         }
         let taken = stage.browser.picture(name).unwrap();
         let kept =

@@ -44,7 +44,7 @@ fn expect_order(stage: &mut Stage) -> Result<()> {
         &[],
     )?;
     ensure!(seen == json!(FIRST), "{seen}");
-    // Only what one opens is drawn.
+    // Only the operation of the link is drawn.
     let open = stage.browser.count(".operation-body")?;
     ensure!(open == 1, "{open} operations are drawn");
     Ok(())

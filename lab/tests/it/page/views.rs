@@ -44,8 +44,8 @@ fn every_view_opens_by_its_link_tells_the_truth_and_keeps_nobody_out() {
         }
     }
     legible::check(&mut stage, &mut wrong);
-    overview::check(&mut stage, &mut wrong);
     reference::check(&mut stage, &mut wrong);
+    overview::check(&mut stage, &mut wrong);
     pictures::check(&mut stage, &mut wrong);
     assert!(wrong.is_empty(), "{} things are wrong:\n{}", wrong.len(), wrong.join("\n\n"));
 }
