@@ -38,7 +38,7 @@ const COLUMNS = [
   { key: 'state', label: 'State', width: '154px', by: stateOf, words: stateOf, show: (row) => html`<${State} state=${stateOf(row)} />` },
   { key: 'address', label: 'Address', width: '23%', by: (row) => row.spec.address, words: (row) => row.spec.address, show: (row) => html`<a class="mono" href=${to(['addresses', row.metadata.name])}>${row.spec.address}</a>` },
   { key: 'services', label: 'Held by', by: (row) => row.spec.services.join(), words: (row) => row.spec.services.join(' '), show: (row) => html`<span title=${row.spec.services.join(', ')}>${row.spec.services.join(', ') || html`<span class="muted">nobody</span>`}</span>` },
-  { key: 'pool', label: 'Pool', width: '13%', isExtra: true, by: (row) => row.spec.pool ?? '', words: (row) => row.spec.pool ?? '', show: (row) => row.spec.pool ?? html`<span class="muted">–</span>` },
+  { key: 'pool', label: 'Pool', width: '13%', isWide: true, by: (row) => row.spec.pool ?? '', words: (row) => row.spec.pool ?? '', show: (row) => row.spec.pool ?? html`<span class="muted">–</span>` },
   { key: 'owner', label: 'Announced by', width: '14%', by: (row) => owner(row), words: owner, show: (row) => owner(row) || html`<span class="muted">–</span>` },
   { key: 'since', label: 'Since', width: '116px', isExtra: true, by: (row) => row.status?.since ?? '', show: (row) => html`<${Ago} time=${row.status?.since} />` },
 ];
