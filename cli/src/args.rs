@@ -58,7 +58,7 @@ const TIMEOUT_SECONDS_MAX: u64 = 86_400;
 
 /// Manages a Tidegate cluster: layer-4 load balancing, service proxying, and ARP/NDP and BGP announcements
 #[derive(Debug, Parser)]
-#[command(name = "tidegate", version, after_help = help::AFTER_HELP, max_term_width = 110, disable_help_subcommand = true)]
+#[command(name = "tidegate", version = base::build::text(), after_help = help::AFTER_HELP, max_term_width = 110, disable_help_subcommand = true)]
 pub struct Cli {
     /// Options of every subcommand.
     #[command(flatten)]

@@ -89,7 +89,7 @@ const MAY_USE: [(&str, &[&str]); 26] = [
         ],
     ),
     ("translate", &["model"]),
-    ("cli", &["client", "man-pages", "model", "reference-pages", "settings", "translate"]),
+    ("cli", &["base", "client", "man-pages", "model", "reference-pages", "settings", "translate"]),
     ("dns", &["base", "client", "man-pages", "model", "reference-pages", "settings"]),
     ("sync", &["base", "client", "man-pages", "model", "reference-pages", "settings", "translate"]),
     ("reference-pages", &["model"]),

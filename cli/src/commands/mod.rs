@@ -36,6 +36,7 @@ mod status;
 mod support_bundle;
 mod top;
 mod traffic;
+mod version;
 mod wait;
 mod watch;
 mod what_if;
@@ -51,12 +52,10 @@ use serde_json::Value;
 
 use crate::{
     args::{Cli, Command, Document},
-    client::{Client, Request},
+    client::Client,
     connection::Connection,
     error::{ExitCode, Failure},
     output::Terminal,
-    terminal::clean,
-    views::typed::{decode, documents::ClusterStatus},
 };
 
 /// Runs the selected subcommand and returns its exit code.
@@ -138,7 +137,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Api(command) => fields::run(&command, terminal),
         // Handled above.
         Command::Login(_) | Command::Context(_) => Ok(ExitCode::Success),
-        Command::Version => version(&client, terminal).await,
+        Command::Version => version::run(&client, terminal).await,
         Command::Manual { share } => {
             man_pages::write(Cli::command(), man_pages::Section::User, &share)?;
             Ok(ExitCode::Success)
@@ -150,14 +149,6 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
             Ok(ExitCode::Success)
         }
     }
-}
-
-async fn version(client: &Client, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
-    terminal.print(concat!("tidegate ", env!("CARGO_PKG_VERSION"), "\n"))?;
-    let status = client.send(Request::get("/v1/status")).await?;
-    let ClusterStatus { version, .. } = decode(&status).unwrap_or_default();
-    terminal.print(&format!("server {} at {}\n", clean(&version), client.url()))?;
-    Ok(ExitCode::Success)
 }
 
 /// Returns the current time of this machine.

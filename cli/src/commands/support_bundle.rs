@@ -116,7 +116,7 @@ fn requests() -> Vec<(String, Request)> {
 fn versions(client: &Client) -> String {
     format!(
         "tidegate {}\nconnected to {} (its version is in status.json)\n",
-        env!("CARGO_PKG_VERSION"),
+        base::build::text(),
         client.url()
     )
 }

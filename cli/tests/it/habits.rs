@@ -97,3 +97,31 @@ fn one_port_of_an_address_is_explained() {
         "GET /v1/explain?source=10.1.1.53&destination=10.96.64.70&protocol=UDP&port=53&node=n1 HTTP/1.1";
     assert_eq!(requests[1], traced);
 }
+
+/// A server of version 0.1.0 has no `/version`.
+#[test]
+fn the_builds_of_client_and_servers_are_printed() {
+    let whole = r#"{"version":"1.2.3","commit":"4f2a9c1","date":"2026-11-28T14:02:11Z","target":"x86_64-unknown-linux-gnu"}"#;
+    let new = Stub::new(move |_, request, stream| {
+        assert!(request.starts_with("GET /version "), "{request}");
+        write_answer(stream, "200 OK", JSON, whole);
+    });
+    let old = Stub::new(|_, request, stream| {
+        if request.starts_with("GET /version ") {
+            return write_answer(stream, "404 Not Found", PROBLEM, r#"{"status":404,"code":"NotFound"}"#);
+        }
+        assert!(request.starts_with("GET /v1/status "), "{request}");
+        write_answer(stream, "200 OK", JSON, r#"{"version":"0.1.0"}"#);
+    });
+    let servers = format!("{},{}", new.url, old.url);
+    let (code, out, err) = run(&servers, &["version"]);
+    let client = run(&servers, &["--version"]).1;
+    let expected = format!(
+        "{client}server 1.2.3 (commit 4f2a9c1, 2026-11-28T14:02:11Z, x86_64-unknown-linux-gnu) at {}\nserver 0.1.0 at {}\n",
+        new.url, old.url
+    );
+    assert_eq!((code, out), (0, expected), "{err}");
+    assert!(client.starts_with("tidegate ") && client.contains('('), "{client}");
+    let (code, out, err) = run(&format!("http://127.0.0.1:1,{}", old.url), &["version"]);
+    assert!(code != 0 && out.contains("server 0.1.0 at") && err.contains("127.0.0.1:1"), "{out}{err}");
+}
