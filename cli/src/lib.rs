@@ -9,6 +9,7 @@
 pub mod args;
 mod client;
 mod commands;
+pub mod completion;
 mod connection;
 mod error;
 pub mod jsonpath;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use clap::Command;
-use clap_complete::{Shell, generate_to};
+use clap_complete::{Generator as _, Shell, generate};
 use clap_mangen::Man;
 
 /// Directory of the completions of each shell, below `share` (such as `/usr/share`).
@@ -51,15 +51,29 @@ pub fn write(command: Command, section: Section, share: &Path) -> Result<()> {
     make_directory(&pages)?;
     write_pages(&command, section, &pages)?;
     let name = command.get_name().to_owned();
+    write_completions(&name, share, |shell| {
+        let mut script = Vec::new();
+        generate(shell, &mut command, &name, &mut script);
+        Ok(script)
+    })
+}
+
+/// Writes the completion scripts of a program for bash, zsh and fish, which `script` returns, below `share`.
+///
+/// # Errors
+/// Returns an error naming the file that cannot be written, or the error of `script`.
+pub fn write_completions(
+    program: &str,
+    share: &Path,
+    mut script: impl FnMut(Shell) -> Result<Vec<u8>>,
+) -> Result<()> {
     for (shell, directory) in COMPLETIONS {
         let directory = share.join(directory);
         make_directory(&directory)?;
-        let written =
-            generate_to(shell, &mut command, &name, &directory).map_err(|error| named(&directory, &error))?;
         // The bash loader expects the plain command name as file name.
-        if shell == Shell::Bash {
-            fs::rename(&written, directory.join(&name)).map_err(|error| named(&written, &error))?;
-        }
+        let file = if shell == Shell::Bash { program.to_owned() } else { shell.file_name(program) };
+        let path = directory.join(file);
+        fs::write(&path, script(shell)?).map_err(|error| named(&path, &error))?;
     }
     Ok(())
 }

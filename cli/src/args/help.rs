@@ -434,7 +434,11 @@ Examples:
   tidegate export --format metallb -f pools.yaml";
 
 pub(super) const COMPLETIONS_HELP: &str = "\
+The script completes subcommands, options and kinds, and names, nodes, addresses and namespaces of the
+control server, whose response it awaits for at most 2 s.
+
 Examples:
+  source <(tidegate completions bash)          in ~/.bashrc
   tidegate completions bash > /etc/bash_completion.d/tidegate
   tidegate completions zsh > \"${fpath[1]}/_tidegate\"";
 

@@ -54,7 +54,7 @@ pub(crate) async fn run(
 }
 
 /// Returns the API path of all objects of a type; `None` selects all namespaces.
-pub(super) fn collection_path(resource: Resource, namespace: Option<&Namespace>) -> String {
+pub(crate) fn collection_path(resource: Resource, namespace: Option<&Namespace>) -> String {
     match namespace.filter(|_| resource.is_namespaced()) {
         Some(namespace) => format!("/v1/namespaces/{namespace}/{}", resource.plural()),
         None => format!("/v1/{}", resource.plural()),

@@ -41,6 +41,8 @@ mod wait;
 mod watch;
 mod what_if;
 
+pub(crate) use get::collection_path;
+
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::CommandFactory;
@@ -140,11 +142,11 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Version => version::run(&client, terminal).await,
         Command::Manual { share } => {
             man_pages::write(Cli::command(), man_pages::Section::User, &share)?;
+            man_pages::write_completions("tidegate", &share, crate::completion::script)?;
             Ok(ExitCode::Success)
         }
         Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut script);
+            let script = crate::completion::script(shell)?;
             terminal.print(&String::from_utf8_lossy(&script))?;
             Ok(ExitCode::Success)
         }

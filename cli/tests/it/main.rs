@@ -9,6 +9,7 @@
 mod addresses;
 mod apply;
 mod bgp;
+mod completion;
 mod contexts;
 mod docs;
 mod doctor;

@@ -263,10 +263,11 @@ fn bash_completes_commands_and_flags_of_all_programs() {
         let program = typed.split(' ').next().unwrap();
         let last = typed.split(' ').next_back().unwrap();
         let script = format!(
-            "source '{}'; complete -p {program} >/dev/null
+            "PATH='{}':$PATH; source '{}'; complete -p {program} >/dev/null
              COMP_WORDS=({typed}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMP_LINE='{typed}'; COMP_POINT=${{#COMP_LINE}}
              \"$(complete -p {program} | sed 's/.*-F \\([^ ]*\\).*/\\1/')\" {program} '{last}' ''
              printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            root.path().join("usr/bin").display(),
             directory.join(program).display()
         );
         let words = run("bash", &["--norc", "-c", &script]);
@@ -275,10 +276,10 @@ fn bash_completes_commands_and_flags_of_all_programs() {
     }
     for (file, begins) in [
         ("zsh/vendor-completions/_tidegate", "#compdef tidegate"),
-        ("fish/vendor_completions.d/tidegate.fish", "#"),
+        ("fish/vendor_completions.d/tidegate.fish", "complete"),
     ] {
         let text = fs::read_to_string(root.path().join("usr/share").join(file)).unwrap();
-        assert!(text.starts_with(begins) && text.contains("apply"), "{file}");
+        assert!(text.starts_with(begins) && text.contains("TIDEGATE_COMPLETE"), "{file}");
     }
 }
 
