@@ -14,7 +14,7 @@ readonly VERSION=27.1.0
 work=$PWD/target/mutants
 tools=$PWD/target/tools
 
-# NAME PACKAGE TESTS FILE…: `TESTS` are arguments of cargo test.
+# NAME PACKAGE[,PACKAGE WITH TESTS] TESTS FILE…: `TESTS` are arguments of cargo test; after `--` follow parts of test names.
 readonly PARTS=(
   "program model --test=it model/src/program.rs model/src/program/*.rs model/src/program/lower/*.rs model/src/wire/networks.rs"
   "compile model --test=it model/src/compile.rs model/src/compile/*.rs"
@@ -22,7 +22,7 @@ readonly PARTS=(
   "bfd bfd --lib,--test=it node-agent/bfd/src/*.rs"
   "bgp bgp --lib,--test=it node-agent/bgp/src/rib.rs node-agent/bgp/src/rib/*.rs node-agent/bgp/src/export.rs node-agent/bgp/src/session/*.rs node-agent/bgp/src/wire/errors.rs"
   "planners dataplane --lib node-agent/dataplane/src/*/plan.rs"
-  "ownership announce --lib node-agent/announce/src/l2/machine*.rs node-agent/announce/src/ownership/*.rs"
+  "ownership announce,node-agent --lib,--test=it,--,ownership,machine,owners node-agent/announce/src/l2/machine*.rs node-agent/announce/src/ownership/*.rs"
   "store store --lib,--test=it store/src/memory.rs store/src/etcd/write.rs"
 )
 
@@ -40,10 +40,11 @@ export CARGO_TARGET_DIR=${MUTANTS_TARGET_DIR:-$work/build}
 
 status=0
 for part in "${PARTS[@]}"; do
-  read -r name package tests files <<<"$part"
+  read -r name packages tests files <<<"$part"
+  package=${packages%%,*}
   if [ $# != 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi
   echo "== mutants of $name"
-  arguments=()
+  arguments=(--test-package "$packages")
   for file in $files; do arguments+=(--file "$file"); done
   for test in ${tests//,/ }; do arguments+=(--cargo-test-arg "$test"); done
   out=$work/$name

@@ -269,7 +269,7 @@ pub enum Command {
     },
     /// List the namespaces that contain objects
     #[command(visible_alias = "ns")]
-    Namespaces(security::SecurityOutput),
+    Namespaces(Namespaces),
     /// List kinds and describe their fields, without a server
     #[command(subcommand, disable_help_subcommand = true)]
     Api(api::Api),
@@ -292,6 +292,17 @@ pub struct Describe {
         value_parser = Namespace::parse
     )]
     pub namespace: Namespace,
+}
+
+/// Arguments of `namespaces`.
+#[derive(Debug, Clone, Args)]
+pub struct Namespaces {
+    /// Print again on each change, until Ctrl-C
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: StatusOutput,
 }
 
 /// Arguments of `demo`.

@@ -19,7 +19,7 @@ pub enum Addresses {
 }
 
 /// Arguments of `addresses events`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct AddressEvents {
     /// Events of this load balancer address only
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
@@ -33,6 +33,9 @@ pub struct AddressEvents {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(EVENTS_MAX))
     )]
     pub last: u32,
+    /// Print again on each change, until Ctrl-C
+    #[arg(short, long)]
+    pub watch: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: EventsOutput,

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use model::primitives::name::{Name, Namespace};
 
 /// Arguments of `env`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Env {
     /// Services whose variables are printed; all of the namespace if omitted
     #[arg(value_name = "SERVICE", value_parser = Name::parse)]
@@ -18,6 +18,9 @@ pub struct Env {
     /// Print the variables even if they have more than 1 MiB in all
     #[arg(long)]
     pub force: bool,
+    /// Print again on each change, until Ctrl-C
+    #[arg(short, long)]
+    pub watch: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: EnvOutput,

@@ -96,7 +96,7 @@ pub struct Rollback {
 }
 
 /// Arguments of `audit`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Audit {
     /// Maximum number of rows, newest first
     #[arg(
@@ -104,6 +104,9 @@ pub struct Audit {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(AUDIT_LAST_MAX))
     )]
     pub last: u32,
+    /// Print again on each change, until Ctrl-C
+    #[arg(short, long)]
+    pub watch: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: PastOutput,

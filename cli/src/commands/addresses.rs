@@ -2,7 +2,7 @@
 
 use super::bgp::{event_form, note_omitted_events, print};
 use crate::{
-    args::addresses::{AddressEvents, Addresses},
+    args::addresses::AddressEvents,
     client::{Client, Request},
     error::{ExitCode, Failure},
     output::Terminal,
@@ -13,12 +13,12 @@ const NO_EVENT: &str = "\
 no node has begun or ceased to announce an address since the start of this server
   `tidegate get addresses` shows the addresses and the nodes that announce them";
 
-pub(crate) async fn run(
+pub(crate) async fn events(
     client: &Client,
-    command: Addresses,
+    arguments: AddressEvents,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let Addresses::Events(AddressEvents { address, node, last, output }) = command;
+    let AddressEvents { address, node, last, watch: _, output } = arguments;
     let is_filtered = address.is_some() || node.is_some();
     let request = Request::get("/v1/addresses/events")
         .query("address", address.map(|address| address.to_string()))

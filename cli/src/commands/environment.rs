@@ -20,7 +20,7 @@ pub(crate) async fn run(
     arguments: Env,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let Env { services, namespace, no_links, force, output } = arguments;
+    let Env { services, namespace, no_links, force, watch: _, output } = arguments;
     let names = services.iter().map(Name::as_str).collect::<Vec<_>>().join(",");
     let request = Request::get(format!("/v1/namespaces/{namespace}/env"))
         .query("names", (!names.is_empty()).then_some(names))

@@ -135,7 +135,7 @@ pub(crate) async fn audit(
     arguments: Audit,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let Audit { last, output } = arguments;
+    let Audit { last, watch: _, output } = arguments;
     let listing = audit_pages(client, last).await?;
     if output == PastOutput::Table && items(&listing, "/items").is_empty() {
         terminal.note("the audit log is empty");

@@ -53,7 +53,7 @@ use model::primitives::{
 use serde_json::Value;
 
 use crate::{
-    args::{Cli, Command, Document},
+    args::{Cli, Command, Document, addresses::Addresses},
     client::Client,
     connection::Connection,
     error::{ExitCode, Failure},
@@ -87,33 +87,35 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Patch(arguments) => patch::run(&client, arguments, terminal).await,
         Command::Label(arguments) => label::run(&client, label::LABELS, arguments, terminal).await,
         Command::Annotate(arguments) => label::run(&client, label::ANNOTATIONS, arguments, terminal).await,
-        Command::Status(arguments) if arguments.watch => {
-            repeat::on_change(&client, arguments, terminal, status::run).await
+        Command::Status(arguments) => {
+            repeat::if_asked(arguments.watch, &client, arguments, terminal, status::run).await
         }
-        Command::Status(arguments) => status::run(&client, arguments, terminal).await,
         Command::Top(arguments) => top::run(&client, arguments, terminal).await,
-        Command::Traffic(arguments) if arguments.watch => {
-            repeat::on_change(&client, arguments, terminal, traffic::run).await
+        Command::Traffic(arguments) => {
+            repeat::if_asked(arguments.watch, &client, arguments, terminal, traffic::run).await
         }
-        Command::Traffic(arguments) => traffic::run(&client, arguments, terminal).await,
-        Command::Health(arguments) if arguments.watch => {
-            repeat::on_change(&client, arguments, terminal, health::run).await
+        Command::Health(arguments) => {
+            repeat::if_asked(arguments.watch, &client, arguments, terminal, health::run).await
         }
-        Command::Health(arguments) => health::run(&client, arguments, terminal).await,
         Command::Explain(arguments) if fields::is_field(&arguments.what) => {
             terminal.print(&fields::explained(&arguments.what, terminal.style)?)?;
             Ok(ExitCode::Success)
         }
         Command::Explain(arguments) => explain::run(&client, arguments, terminal).await,
-        Command::Env(arguments) => environment::run(&client, arguments, terminal).await,
-        Command::Addresses(command) => addresses::run(&client, command, terminal).await,
-        Command::Bgp(command) if command.is_watch() => {
-            repeat::on_change(&client, command, terminal, bgp::run).await
+        Command::Env(arguments) => {
+            repeat::if_asked(arguments.watch, &client, arguments, terminal, environment::run).await
         }
-        Command::Bgp(command) => bgp::run(&client, command, terminal).await,
+        Command::Addresses(Addresses::Events(arguments)) => {
+            repeat::if_asked(arguments.watch, &client, arguments, terminal, addresses::events).await
+        }
+        Command::Bgp(command) => {
+            repeat::if_asked(command.is_watch(), &client, command, terminal, bgp::run).await
+        }
         Command::History(arguments) => history::run(&client, arguments, terminal).await,
         Command::Rollback(arguments) => rollback::run(&client, arguments, terminal).await,
-        Command::Audit(arguments) => history::audit(&client, arguments, terminal).await,
+        Command::Audit(arguments) => {
+            repeat::if_asked(arguments.watch, &client, arguments, terminal, history::audit).await
+        }
         Command::Confirm(arguments) => confirm::run(&client, arguments, terminal).await,
         Command::Move(arguments) => move_address::run(&client, arguments, terminal).await,
         Command::Rebalance(arguments) => rebalance::run(&client, arguments, terminal).await,
@@ -135,7 +137,9 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Whoami(form) => security::who_am_i(&client, form.output, terminal).await,
         Command::CanI(wish) => security::can_i(&client, wish, terminal).await,
         Command::Node(command) => security::node(&client, command, terminal).await,
-        Command::Namespaces(form) => namespaces::run(&client, form.output, terminal).await,
+        Command::Namespaces(arguments) => {
+            repeat::if_asked(arguments.watch, &client, arguments, terminal, namespaces::run).await
+        }
         Command::Api(command) => fields::run(&command, terminal),
         // Handled above.
         Command::Login(_) | Command::Context(_) => Ok(ExitCode::Success),

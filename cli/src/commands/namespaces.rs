@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{document, get::collection_path};
 use crate::{
-    args::{Document, StatusOutput},
+    args::{Document, Namespaces, StatusOutput},
     client::{Client, Request},
     error::{ExitCode, Failure},
     output::Terminal,
@@ -22,9 +22,10 @@ const KINDS: [(Kind, &str); 3] =
 
 pub(crate) async fn run(
     client: &Client,
-    output: StatusOutput,
+    arguments: Namespaces,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
+    let Namespaces { watch: _, output } = arguments;
     let mut counts: BTreeMap<String, [u64; KINDS.len()]> = BTreeMap::new();
     for (column, (kind, _)) in KINDS.iter().enumerate() {
         let listing = client.list(|| Request::get(collection_path(Resource::Object(*kind), None))).await?;

@@ -11,6 +11,21 @@ use crate::{
 /// Interval between two runs.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
+/// Runs `command` once, or until it fails if `is_watch` is true ([`on_change`]).
+pub(crate) async fn if_asked<A: Clone>(
+    is_watch: bool,
+    client: &Client,
+    arguments: A,
+    terminal: &mut Terminal,
+    command: impl AsyncFn(&Client, A, &mut Terminal) -> Result<ExitCode, Failure>,
+) -> Result<ExitCode, Failure> {
+    if is_watch {
+        on_change(client, arguments, terminal, command).await
+    } else {
+        command(client, arguments, terminal).await
+    }
+}
+
 /// Runs `command` until it fails. After the first run, an unreachable server is reported and the command is tried again.
 pub(crate) async fn on_change<A: Clone>(
     client: &Client,

@@ -35,6 +35,32 @@ fn states_are_printed_again_on_each_change() {
     follows(&stub, &["status", "-w", "-o", "json"], &["\"connected\": 1", "\"connected\": 2"]);
 }
 
+/// The audit log, namespaces, variables and changes of owners are printed again when they differ.
+#[test]
+fn other_listings_are_printed_again_on_each_change() {
+    let mut looks = 0;
+    let stub = Stub::new(move |_, request, stream| {
+        looks += 1;
+        let names: Vec<String> = (0..looks).map(|number| format!("shop-{number}")).collect();
+        let object = |name: &String| json!({ "metadata": { "namespace": name, "name": "web" } });
+        let variable = |name: &String| json!({ "name": name, "value": "", "service": "default/web" });
+        let event = |name: &String| json!({ "id": 1, "time": "2026-11-29T00:00:00Z", "address": "192.0.2.1", "node": name, "reason": "Announced", "message": "" });
+        let entry = |name: &String| json!({ "caller": name, "verb": "get", "path": name });
+        let items: Vec<_> = match request.split(' ').nth(1).unwrap_or_default() {
+            path if path.contains("/events") => names.iter().map(event).collect(),
+            path if path.contains("/audit") => names.iter().map(entry).collect(),
+            _ => names.iter().map(object).collect(),
+        };
+        let variables: Vec<_> = names.iter().map(variable).collect();
+        let answer = json!({ "metadata": {}, "items": items, "namespace": "default", "revision": 1, "variables": variables, "conflicts": [] });
+        write_answer(stream, "200 OK", JSON, &answer.to_string());
+    });
+    for words in [&["namespaces", "-w"][..], &["env", "-w"], &["addresses", "events", "-w"], &["audit", "-w"]]
+    {
+        follows(&stub, words, &["shop-0", "shop-0"]);
+    }
+}
+
 #[test]
 fn later_changes_of_the_history_are_printed_once() {
     let mut looks = 0;
