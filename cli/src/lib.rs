@@ -9,7 +9,6 @@
 pub mod args;
 mod client;
 mod commands;
-pub mod completion;
 mod connection;
 mod error;
 pub mod jsonpath;
@@ -33,6 +32,11 @@ pub use crate::{
     resource::Resource,
 };
 use translate::parse;
+
+/// Prints the words that complete a command line, and ends the process, if a completion script started the process.
+pub fn answer_completion() {
+    commands::completion::answer();
+}
 
 /// Runs the command with the given arguments, the first of which is the program's name, and returns its exit
 /// code.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // Ends the process if a shell asks for the words that complete a command line.
-    cli::completion::answer();
+    cli::answer_completion();
     run()
 }
 

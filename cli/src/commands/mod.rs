@@ -5,6 +5,7 @@ mod addresses;
 mod apply;
 mod backup;
 mod bgp;
+pub(crate) mod completion;
 mod confirm;
 mod context;
 mod create;
@@ -146,11 +147,11 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Version => version::run(&client, terminal).await,
         Command::Manual { share } => {
             man_pages::write(Cli::command(), man_pages::Section::User, &share)?;
-            man_pages::write_completions("tidegate", &share, crate::completion::script)?;
+            man_pages::write_completions("tidegate", &share, completion::script)?;
             Ok(ExitCode::Success)
         }
         Command::Completions { shell } => {
-            let script = crate::completion::script(shell)?;
+            let script = completion::script(shell)?;
             terminal.print(&String::from_utf8_lossy(&script))?;
             Ok(ExitCode::Success)
         }

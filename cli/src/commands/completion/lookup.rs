@@ -12,7 +12,7 @@ use model::{
 };
 use serde_json::Value;
 
-use super::{Wanted, words};
+use super::{WordType, words};
 use crate::{
     Resource,
     args::{context, settings},
@@ -30,16 +30,16 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const OBJECTS_MAX: &str = "500";
 
 /// Returns the words that may complete `current`, which begin with it. `typed` is the whole command line.
-pub(super) fn candidates(wanted: Wanted, current: &OsStr, typed: &[OsString]) -> Vec<CompletionCandidate> {
+pub(super) fn candidates(wanted: WordType, current: &OsStr, typed: &[OsString]) -> Vec<CompletionCandidate> {
     let Some(current) = current.to_str() else { return Vec::new() };
     let found = match wanted {
-        Wanted::Kinds => kinds(current, typed),
-        Wanted::NamesOfKind => {
+        WordType::Kinds => kinds(current, typed),
+        WordType::NamesOfKind => {
             words::kind(typed).map_or_else(Vec::new, |resource| names(resource, current, typed))
         }
-        Wanted::Names(resource) => names(resource, current, typed),
-        Wanted::Namespaces => namespaces(typed),
-        Wanted::Contexts => contexts(),
+        WordType::Names(resource) => names(resource, current, typed),
+        WordType::Namespaces => namespaces(typed),
+        WordType::Contexts => contexts(),
     };
     let mut found: Vec<_> = found.into_iter().filter(|word| word.starts_with(current)).collect();
     found.sort_unstable();

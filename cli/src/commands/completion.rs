@@ -22,7 +22,7 @@ const VARIABLE: &str = "TIDEGATE_COMPLETE";
 
 /// Type of the words that complete an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum WordType {
     /// Kinds; after a slash, the names of objects of the kind.
     Kinds,
     /// Names of objects of the kind that precedes on the command line.
@@ -34,12 +34,12 @@ enum Wanted {
 }
 
 /// Prints the words for a shell and ends the process if the process was started by a completion script.
-pub fn answer() {
+pub(crate) fn answer() {
     CompleteEnv::with_factory(|| with_completers(Cli::command())).var(VARIABLE).complete();
 }
 
 /// Returns the completion script of a shell.
-pub(crate) fn script(shell: Shell) -> io::Result<Vec<u8>> {
+pub(super) fn script(shell: Shell) -> io::Result<Vec<u8>> {
     let (shells, mut script) = (Shells::builtins(), Vec::new());
     let name = shell.to_string();
     let completer: &dyn EnvCompleter = shells
@@ -68,23 +68,23 @@ fn typed() -> Vec<OsString> {
 }
 
 /// Returns the type of the words that complete an argument of a subcommand; `None` for free text and new names.
-fn wanted(subcommand: &str, arg: &Arg) -> Option<Wanted> {
+fn wanted(subcommand: &str, arg: &Arg) -> Option<WordType> {
     use model::kinds::resource::Kind;
 
-    let of = |kind| Some(Wanted::Names(crate::Resource::Object(kind)));
+    let of = |kind| Some(WordType::Names(crate::Resource::Object(kind)));
     if arg.get_id() == "namespace" {
-        return Some(Wanted::Namespaces);
+        return Some(WordType::Namespaces);
     }
     let value = arg.get_value_names().and_then(|names| names.first()).map_or("", |name| name.as_str());
     match (subcommand, value) {
-        ("use" | "delete", "NAME") if arg.get_id() == "name" => Some(Wanted::Contexts),
-        (_, "NAME") if arg.get_id() == "context" => Some(Wanted::Contexts),
+        ("use" | "delete", "NAME") if arg.get_id() == "name" => Some(WordType::Contexts),
+        (_, "NAME") if arg.get_id() == "context" => Some(WordType::Contexts),
         (
             "get" | "describe" | "delete" | "edit" | "patch" | "label" | "annotate" | "wait" | "drain"
             | "undrain" | "maintenance",
             "NAME" | "NAME|KEY=VALUE|KEY-",
-        ) => Some(Wanted::NamesOfKind),
-        (_, "KIND") => Some(Wanted::Kinds),
+        ) => Some(WordType::NamesOfKind),
+        (_, "KIND") => Some(WordType::Kinds),
         (_, "NODE") => of(Kind::Node),
         (_, "SERVICE" | "SERVICE|ADDRESS|SOURCE") => of(Kind::Service),
         (_, "POOL") => of(Kind::AddressPool),

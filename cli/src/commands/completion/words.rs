@@ -1,4 +1,4 @@
-//! The words of an incomplete command line that select what its next word may be.
+//! The words of an incomplete command line that select the candidates for its next word.
 
 use std::ffi::OsString;
 
