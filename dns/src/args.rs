@@ -21,7 +21,7 @@ pub const RULES: Rules = Rules { positionals: false, keys: None };
 
 /// Answers DNS questions for the names of Services, and forwards other questions
 #[derive(Debug, Clone, Parser)]
-#[command(name = "tidegate-dns", version, max_term_width = 110)]
+#[command(name = "tidegate-dns", version = base::build::text(), max_term_width = 110)]
 pub struct Args {
     /// Control servers, separated by commas; they are tried in turn until one answers
     #[arg(

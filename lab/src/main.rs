@@ -28,7 +28,7 @@ const HOST_PORT: u16 = 7440;
 /// changes no route, address or rule of this machine: everything is in network namespaces, which it removes at
 /// the end.
 #[derive(Debug, Parser)]
-#[command(name = "tidegate-lab", version)]
+#[command(name = "tidegate-lab", version = base::build::text())]
 struct Arguments {
     #[command(subcommand)]
     command: Option<LabCommand>,

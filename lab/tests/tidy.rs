@@ -93,7 +93,7 @@ const MAY_USE: [(&str, &[&str]); 26] = [
     ("dns", &["base", "client", "man-pages", "model", "reference-pages", "settings"]),
     ("sync", &["base", "client", "man-pages", "model", "reference-pages", "settings", "translate"]),
     ("reference-pages", &["model"]),
-    ("lab", &["client", "man-pages", "model"]),
+    ("lab", &["base", "client", "man-pages", "model"]),
     ("bench", &["lab"]),
 ];
 

@@ -10,7 +10,7 @@ use crate::{control::Pin, dns, docker, files, kubernetes};
 
 /// Mirrors objects from a source (files, Docker, Kubernetes or DNS) to Tidegate
 #[derive(Debug, Parser)]
-#[command(name = "tidegate-sync", version, max_term_width = 110, disable_help_subcommand = true)]
+#[command(name = "tidegate-sync", version = base::build::text(), max_term_width = 110, disable_help_subcommand = true)]
 pub struct Cli {
     /// Options that apply to every type of source (files, Docker, Kubernetes, DNS).
     #[command(flatten)]

@@ -57,7 +57,7 @@ const REPLICA_NAME_LENGTH_MAX: usize = 64;
 
 /// The Tidegate control server: stores the configuration of the cluster and distributes it to the agents
 #[derive(Debug, Clone, Default, Parser)]
-#[command(name = "tidegate-api", version)]
+#[command(name = "tidegate-api", version = ::base::build::text())]
 pub struct Flags {
     /// Address and port to listen on [default: 127.0.0.1:7440]
     #[arg(long, env = "TIDEGATE_LISTEN", value_name = "ADDRESS:PORT")]

@@ -15,7 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 #[derive(Debug, Parser)]
 #[command(
     name = "tidegate-agent",
-    version,
+    version = base::build::text(),
     after_long_help = "Every flag can also be given as the environment variable shown, or in the file named by --config \
         (TOML, the flag's name as key: state-dir = \"/srv/tidegate\"). A flag wins over the environment, the environment \
         over the file.\n\nExamples:\n  tidegate-agent --api http://10.0.0.1:7440 --node node-1 --workload-cidr 10.244.1.0/24\n  \

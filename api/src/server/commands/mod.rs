@@ -22,7 +22,7 @@ use crate::base::{
 
 /// The Tidegate control server: stores the configuration of the cluster and distributes it to the agents
 #[derive(Debug, Parser)]
-#[command(name = "tidegate-api", version, disable_help_subcommand = true)]
+#[command(name = "tidegate-api", version = ::base::build::text(), disable_help_subcommand = true)]
 pub struct Cli {
     /// Flags of the server. Subcommands use those that apply to them.
     #[command(flatten)]
