@@ -2,6 +2,7 @@
 
 mod audience;
 mod descriptions;
+mod examples;
 mod named_variants;
 
 use std::collections::BTreeMap;
@@ -452,6 +453,7 @@ fn document_for(audience: Audience) -> String {
     let mut json = serde_json::to_value(&document).expect("the document serialises");
     descriptions::complete(&mut json);
     named_variants::name(&mut json);
+    examples::add(&mut json);
     audience.select(&mut json);
     if audience == Audience::Agents {
         json["info"]["title"] = json!("Tidegate for agents");

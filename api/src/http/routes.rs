@@ -23,6 +23,7 @@ mod health;
 mod history;
 mod join_tokens;
 mod metrics;
+mod namespaces;
 mod of_service;
 mod overview;
 mod plans;
@@ -38,6 +39,7 @@ mod session;
 mod status;
 mod tokens;
 mod traffic;
+mod version;
 mod watch;
 mod web;
 mod what_if;
@@ -73,6 +75,7 @@ pub(crate) fn router() -> Routes {
         traffic::add,
         service_health::add,
         guards::add,
+        namespaces::add,
         quota::add,
         drains::add,
         explain::add,
@@ -91,6 +94,7 @@ pub(crate) fn router() -> Routes {
         enrol::add,
         join_tokens::add,
         health::add,
+        version::add,
         metrics::add,
         confirm::add,
         backup::add,

@@ -63,6 +63,8 @@ async fn f008_a_token_of_one_namespace_sees_and_changes_nothing_of_another() {
     assert_eq!(names(&all), ["team-a/web"]);
     let (_, endpoints) = secured.call(&team, "GET", "/v1/endpoints", None).await;
     assert_eq!(endpoints["items"].as_array().unwrap().len(), 1, "{endpoints}");
+    let (_, namespaces) = secured.call(&team, "GET", "/v1/namespaces", None).await;
+    assert_eq!(namespaces["items"], json!([{ "name": "team-a", "objects": { "Service": 1 } }]));
     // A listing across namespaces is rejected rather than silently filtered.
     assert_eq!(secured.call(&team, "GET", "/v1/traffic", None).await.0, 403);
     assert_eq!(secured.call(&team, "GET", "/v1/traffic?namespace=team-a", None).await.0, 200);

@@ -29,6 +29,7 @@ mod lying_node;
 mod noisy_neighbor;
 mod notify;
 mod openapi;
+mod openapi_examples;
 mod overview;
 mod overview_large;
 mod pages;

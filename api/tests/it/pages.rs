@@ -67,6 +67,16 @@ async fn the_liveness_and_the_icon_are_served_under_their_usual_names() {
     assert!(icon.contains("<svg"), "{icon}");
 }
 
+/// Version and build are those that the build recorded, for callers with an identity only.
+#[tokio::test]
+async fn the_version_is_shown_to_authenticated_callers() {
+    let secured = crate::support::secured::start().await;
+    let (status, version) = secured.call(&secured.admin, "GET", "/version", None).await;
+    assert_eq!((status, &version["version"]), (200, &json!(env!("CARGO_PKG_VERSION"))));
+    assert_eq!(version.get("commit").is_some(), option_env!("TIDEGATE_BUILD_COMMIT").is_some());
+    assert_eq!(secured.call(&crate::support::secured::Who::Nobody, "GET", "/version", None).await.0, 401);
+}
+
 /// The status page and its files have the same contents with and without compression, and are not sent again if
 /// the entity tag matches. Unknown files are not found.
 #[tokio::test]

@@ -79,8 +79,26 @@ fn later_changes_of_the_history_are_printed_once() {
 }
 
 #[test]
+fn namespaces_are_listed_with_the_numbers_of_the_server() {
+    let stub = Stub::new(|_, request, stream| {
+        assert!(request.starts_with("GET /v1/namespaces "), "{request}");
+        let row = json!({ "name": "shop", "objects": { "Service": 2, "Workload": 5, "EndpointHealth": 1 } });
+        write_answer(stream, "200 OK", JSON, &json!({ "items": [row] }).to_string());
+    });
+    let (code, out, err) = run(&stub.url, &["get", "ns"]);
+    let row: Vec<_> = out.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!((code, row), (0, vec!["shop", "2", "0", "5"]), "{err}");
+}
+
+/// A server of version 0.1.0 does not count the objects of namespaces.
+#[test]
 fn namespaces_are_listed_with_their_objects() {
     let stub = Stub::new(|_, request, stream| {
+        if request.starts_with("GET /v1/namespaces ") {
+            let problem =
+                json!({ "status": 404, "code": "NotFound", "title": "Not found", "detail": "no such path" });
+            return write_answer(stream, "404 Not Found", "application/problem+json", &problem.to_string());
+        }
         let names = if request.starts_with("GET /v1/services") {
             &["shop", "default", "shop"][..]
         } else {

@@ -1,0 +1,98 @@
+//! Tests that every write operation of the OpenAPI document for users has an example, and that a server accepts it.
+//! `lab/contract.sh` validates the examples against their schemas.
+
+use serde_json::Value;
+
+use crate::support::secured;
+
+/// Operations that are not accepted by a server without agents and TLS, and for a token that does not exist, with the code of
+/// the problem that each must return: the body was decoded.
+const REFUSED: [(&str, &str); 4] = [
+    ("moveAddress", "NotFound"),
+    ("fixNode", "NodeSilent"),
+    ("createSession", "Unauthenticated"),
+    ("createJoinToken", "Conflict"),
+];
+
+/// Order of the writes: an object after those that it names, and removals last.
+const ORDER: [&str; 8] = [
+    "createNode",
+    "createWorkload",
+    "createAddressPool",
+    "createBfdProfile",
+    "createBgpPeer",
+    "createAdvertisement",
+    "createService",
+    "createEndpointSet",
+];
+
+struct Operation {
+    id: String,
+    method: String,
+    path: String,
+    example: Value,
+}
+
+fn operations() -> Vec<Operation> {
+    let document: Value = serde_json::from_str(&api::document()).unwrap();
+    let mut operations = Vec::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let id = operation["operationId"].as_str().unwrap().to_owned();
+            let Some(content) = operation.pointer("/requestBody/content") else { continue };
+            for (form, of_form) in content.as_object().unwrap() {
+                assert!(!of_form["example"].is_null(), "{id} has no example in {form}");
+            }
+            let example = content["application/json"]["example"].clone();
+            operations.push(Operation { id, method: method.to_uppercase(), path: path.clone(), example });
+        }
+    }
+    let place = |id: &str| match ORDER.iter().position(|one| *one == id) {
+        Some(place) => place,
+        None if id == "deleteObjects" => ORDER.len() + 1,
+        None => ORDER.len(),
+    };
+    operations.sort_by_key(|operation| place(&operation.id));
+    operations
+}
+
+/// Returns the path of a request for an operation: that of the object in its example, or of the object that was
+/// created from the example of the same kind.
+fn path(operation: &Operation, all: &[Operation]) -> String {
+    let kind = operation.id.trim_start_matches(|letter: char| letter.is_lowercase());
+    let created = all.iter().find(|one| one.id == format!("create{kind}"));
+    let metadata = created.map_or(&Value::Null, |created| &created.example["metadata"]);
+    let name = metadata["name"].as_str().unwrap_or(if operation.id == "moveAddress" {
+        "198.51.100.9"
+    } else {
+        "deployer"
+    });
+    let namespace = metadata["namespace"].as_str().unwrap_or_default();
+    operation.path.replace("{namespace}", namespace).replace("{name}", name).replace("{node}", "node-1")
+}
+
+#[tokio::test]
+async fn every_write_has_an_example_that_a_server_accepts() {
+    let secured = secured::start().await;
+    let operations = operations();
+    let mut faults = Vec::new();
+    assert!(operations.len() > 30, "{}", operations.len());
+    for operation in &operations {
+        let Operation { id, method, example, .. } = operation;
+        let path = path(operation, &operations);
+        let has_dry_run = id.starts_with("create") && ORDER.contains(&id.as_str());
+        for query in ["?dryRun=true", ""].into_iter().skip(usize::from(!has_dry_run)) {
+            let url = format!("{path}{query}");
+            let (status, answer) = secured.call(&secured.admin, method, &url, Some(example.clone())).await;
+            let expected = REFUSED.iter().find(|(one, _)| one == id).map(|(_, code)| *code);
+            let is_expected = match expected {
+                Some(code) => answer["code"] == code,
+                None => (200..300).contains(&status),
+            };
+            if !is_expected {
+                faults.push(format!("{method} {url}: {status} {answer:#}"));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
