@@ -11,12 +11,12 @@ fn server() -> Stub {
         let items: &[(&str, &str)] = match path {
             "/v1/namespaces/default/services" => &[("default", "web"), ("default", "wiki")],
             "/v1/namespaces/shop/services" => &[("shop", "cart"), ("shop", "web-shop")],
-            "/v1/services" => &[("default", "web"), ("shop", "cart"), ("shop", "web-shop")],
+            "/v1/namespaces" => &[("", "default"), ("", "shop")],
             "/v1/nodes" => &[("", "node1")],
             "/v1/addresses" => &[("", "192.0.2.1"), ("", "2001-0db8-0000-0000-0000-0000-0000-0001")],
             _ => &[],
         };
-        let object = |(namespace, name): &(&str, &str)| serde_json::json!({ "metadata": { "namespace": namespace, "name": name } });
+        let object = |(namespace, name): &(&str, &str)| serde_json::json!({ "name": name, "metadata": { "namespace": namespace, "name": name } });
         let items: Vec<_> = items.iter().map(object).collect();
         write_answer(stream, "200 OK", JSON, &serde_json::json!({ "items": items }).to_string());
     })

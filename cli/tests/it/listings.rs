@@ -42,14 +42,14 @@ fn other_listings_are_printed_again_on_each_change() {
     let stub = Stub::new(move |_, request, stream| {
         looks += 1;
         let names: Vec<String> = (0..looks).map(|number| format!("shop-{number}")).collect();
-        let object = |name: &String| json!({ "metadata": { "namespace": name, "name": "web" } });
+        let namespace = |name: &String| json!({ "name": name, "objects": { "Service": 1 } });
         let variable = |name: &String| json!({ "name": name, "value": "", "service": "default/web" });
         let event = |name: &String| json!({ "id": 1, "time": "2026-11-29T00:00:00Z", "address": "192.0.2.1", "node": name, "reason": "Announced", "message": "" });
         let entry = |name: &String| json!({ "caller": name, "verb": "get", "path": name });
         let items: Vec<_> = match request.split(' ').nth(1).unwrap_or_default() {
             path if path.contains("/events") => names.iter().map(event).collect(),
             path if path.contains("/audit") => names.iter().map(entry).collect(),
-            _ => names.iter().map(object).collect(),
+            _ => names.iter().map(namespace).collect(),
         };
         let variables: Vec<_> = names.iter().map(variable).collect();
         let answer = json!({ "metadata": {}, "items": items, "namespace": "default", "revision": 1, "variables": variables, "conflicts": [] });

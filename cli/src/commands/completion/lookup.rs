@@ -88,13 +88,11 @@ fn word_of(resource: Resource, name: &str) -> String {
     address.unwrap_or_else(|| clean(name))
 }
 
-/// Returns the namespaces that contain Services.
+/// Returns the namespaces that contain objects.
 fn namespaces(typed: &[OsString]) -> Vec<String> {
-    let path = collection_path(Resource::Object(Kind::Service), None);
-    let request = Request::get(path).query("limit", Some(OBJECTS_MAX.to_owned()));
-    let listing = ask(request, typed).unwrap_or_default();
-    let headers = decode_items::<ObjectHeader>(&listing, "/items");
-    headers.into_iter().map(|header| clean(&header.metadata.namespace)).collect()
+    let listing = ask(Request::get("/v1/namespaces"), typed).unwrap_or_default();
+    let items = listing["items"].as_array().into_iter().flatten();
+    items.filter_map(|item| item["name"].as_str().map(clean)).collect()
 }
 
 /// Returns the names of the stored connections.
