@@ -8,6 +8,8 @@ import { count } from '../core/format.js';
 const ROW_PX = 40;
 /** Rows beyond the edges that are drawn. */
 const MARGIN_ROWS = 10;
+/** Time without scrolling after which `onShown` is told the rows, so that it costs no frame. */
+const RESTS_MS = 250;
 /** Up to so many rows all of them are drawn. */
 const WHOLE_ROWS_MAX = 60;
 
@@ -29,7 +31,7 @@ const WHOLE_ROWS_MAX = 60;
  * @param {{id: string, label: string, columns: Column[], rows: any[], keyOf: (row: any) => string, linkOf?: (row: any) => string, stateOf?: (row: any) => string,
  *   empty?: any, filters?: any, initialSort?: string, hasFilter?: boolean, rowPx?: number, cardPx?: number, onShown?: (rows: any[]) => void}} props `id` names its
  *   parameters in the address; `initialSort` a key of a column, with `-` before it for the other direction; with `cardPx` rows are cards of that
- *   height on a phone; `onShown` is told the rows that are in the document
+ *   height on a phone; `onShown` is told the rows that are in the document, once the table rests
  */
 export function Table({ id, label, columns, rows, keyOf, linkOf, stateOf, empty, filters, initialSort, hasFilter = true, rowPx = ROW_PX, cardPx, onShown }) {
   const { params } = useRoute();
@@ -43,7 +45,11 @@ export function Table({ id, label, columns, rows, keyOf, linkOf, stateOf, empty,
   const height = isCards ? cardPx : rowPx;
   const [body, range] = useWindow(shown.length, height);
   const drawn = useMemo(() => shown.slice(range.first, range.end), [shown, range.first, range.end]);
-  useEffect(() => onShown?.(drawn), [drawn]);
+  useEffect(() => {
+    if (!onShown) return undefined;
+    const timer = setTimeout(() => onShown(drawn), RESTS_MS);
+    return () => clearTimeout(timer);
+  }, [drawn]);
   const isWhole = shown.length <= WHOLE_ROWS_MAX;
   // Rows of any height can only be where all of them are drawn.
   const isStacked = isNarrow && !isCards && isWhole;

@@ -1,5 +1,5 @@
 // All Services, with what is wrong first.
-import { html, useMemo, useState } from '../core/html.js';
+import { html, useMemo, useRef, useState } from '../core/html.js';
 import { count } from '../core/format.js';
 import { live } from '../core/live.js';
 import { remark, to } from '../core/route.js';
@@ -39,13 +39,13 @@ function Addresses({ row: { addresses } }) {
 /** Only what is not as it should be has a reason. */
 const reasonOf = ({ state, reason }) => (state === 'ok' ? '' : split(reason ?? ''));
 
-/** The columns; only traffic is not in the rows. */
-const columnsOf = (traffic) => [
+/** The columns; only traffic is not in the rows: `latest.current` has it. */
+const columnsOf = (latest) => [
   { key: 'state', label: 'State', width: '140px', by: (row) => ORDER.indexOf(row.state), words: (row) => `${row.state} ${row.reason ?? ''} ${row.message ?? ''}`, show: (row) => html`<${State} state=${row.state} />${reasonOf(row) && html`<span class="second" title=${row.message ?? ''}>${reasonOf(row)}</span>`}` },
   { key: 'name', label: 'Service', by: key, words: (row) => `${key(row)} ${row.type} ${row.ports.join(' ')}`, show: (row) => html`<a href=${to(['services', row.namespace, row.name])}><span class="muted">${row.namespace}/</span><wbr />${row.name}</a><span class="second" title=${`${row.type} ${row.ports.join(', ')}`}>${row.type} · ${row.ports.join(', ')}</span>` },
   { key: 'addresses', label: 'Addresses', width: '160px', by: (row) => row.addresses[0] ?? '', words: (row) => row.addresses.join(' '), show: (row) => html`<${Addresses} row=${row} />` },
   { key: 'line', label: html`<span class="unseen">Last five minutes</span>`, width: '112px', isWide: true, show: (row) => html`<${Line} of=${key(row)} />` },
-  { key: 'traffic', label: 'New/s', width: '86px', isNumber: true, by: (row) => traffic.get(key(row))?.of.perSecond?.connections ?? -1, show: (row) => html`<${Rate} counted=${traffic.get(key(row))} />` },
+  { key: 'traffic', label: 'New/s', width: '86px', isNumber: true, by: (row) => latest.current.get(key(row))?.of.perSecond?.connections ?? -1, show: (row) => html`<${Rate} counted=${latest.current.get(key(row))} />` },
   { key: 'endpoints', label: 'Endpoints', width: '108px', isNumber: true, by: (row) => (row.endpointsTotal ? row.endpointsReady / row.endpointsTotal : -1), words: (row) => (row.endpointsNotChecked ? 'not checked' : ''), show: (row) => html`${share(row, 'endpoints', 'ready', [row.endpointsReady, row.endpointsTotal])}${row.endpointsNotChecked > 0 && html`<span class="second" title="Nobody checks whether they answer: set spec.healthCheck">${row.endpointsNotChecked < row.endpointsTotal ? `${count(row.endpointsNotChecked)} ` : ''}not checked</span>`}` },
   { key: 'nodes', label: 'Verified', width: '100px', isNumber: true, by: (row) => (row.nodesTotal ? row.nodesVerified / row.nodesTotal : -1), show: (row) => html`${share(row, 'nodes', 'verified', [row.nodesVerified, row.nodesTotal])}${row.nodesTotal > 0 && html`<span class="second">nodes</span>`}` },
 ];
@@ -58,7 +58,11 @@ export default function Services({ route }) {
   const all = useMemo(() => [...(services?.values() ?? [])], [services]);
   const rows = useMemo(() => all.filter((row) => (!namespace || row.namespace === namespace) && (!state || row.state === state)), [all, namespace, state]);
   const traffic = useTraffic();
-  const columns = useMemo(() => columnsOf(traffic), [traffic]);
+  const latest = useRef(traffic);
+  latest.current = traffic;
+  // New columns sort and filter all rows anew, which only the order by traffic needs.
+  const isByTraffic = route.params['services.sort']?.endsWith('traffic');
+  const columns = useMemo(() => columnsOf(latest), [isByTraffic && traffic]);
   const [drawn, setDrawn] = useState([]);
   useLines(useMemo(() => drawn.map(key).filter((one) => traffic.has(one)), [drawn, traffic]));
   const namespaces = useMemo(() => [...new Set(all.map((row) => row.namespace))].sort(), [all]);
