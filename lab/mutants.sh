@@ -44,9 +44,10 @@ for part in "${PARTS[@]}"; do
   package=${packages%%,*}
   if [ $# != 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi
   echo "== mutants of $name"
-  arguments=(--test-package "$packages")
+  arguments=()
+  for tested in ${packages//,/ }; do arguments+=(--test-package "$tested"); done
   for file in $files; do arguments+=(--file "$file"); done
-  for test in ${tests//,/ }; do arguments+=(--cargo-test-arg "$test"); done
+  for test in ${tests//,/ }; do arguments+=("--cargo-test-arg=$test"); done
   out=$work/$name
   rm -rf "$out"
   mkdir -p "$out"
