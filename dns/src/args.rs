@@ -15,6 +15,10 @@ use settings::Rules;
 pub const PORT: u16 = 53;
 /// Maximum time in seconds for which resolvers may be told to cache a record.
 const TTL_MAX: i64 = 3600;
+/// Number of seconds of a day, the maximum of the times of the cache.
+const DAY_SECS: i64 = 86_400;
+/// Maximum size of the cache, for which about 1 GiB of memory is needed.
+const CACHE_ENTRIES_MAX: usize = 1_000_000;
 
 /// Rules for the settings file of `tidegate-dns`: each flag that has an environment variable.
 pub const RULES: Rules = Rules { positionals: false, keys: None };
@@ -82,6 +86,36 @@ pub struct Args {
         value_parser = parse_server
     )]
     pub upstream: Vec<SocketAddr>,
+    /// Maximum number of cached responses of upstream servers with records; 0 disables the cache for them
+    #[arg(
+        long, env = "TIDEGATE_DNS_CACHE_ENTRIES", hide_env_values = true, value_name = "NUMBER", default_value = "10000",
+        value_parser = parse_entries
+    )]
+    pub cache_entries: usize,
+    /// Maximum number of cached responses of upstream servers without records; 0 disables the cache for them
+    #[arg(
+        long, env = "TIDEGATE_DNS_CACHE_NEGATIVE_ENTRIES", hide_env_values = true, value_name = "NUMBER",
+        default_value = "10000", value_parser = parse_entries
+    )]
+    pub cache_negative_entries: usize,
+    /// Maximum time in seconds for which records of upstream servers are cached, if they allow it
+    #[arg(
+        long, env = "TIDEGATE_DNS_CACHE_TTL", hide_env_values = true, value_name = "SECONDS", default_value = "3600",
+        value_parser = clap::value_parser!(u32).range(0..=DAY_SECS)
+    )]
+    pub cache_ttl: u32,
+    /// Maximum time in seconds for which it is cached that upstream servers have no record, if they allow it
+    #[arg(
+        long, env = "TIDEGATE_DNS_CACHE_TTL_NEGATIVE", hide_env_values = true, value_name = "SECONDS",
+        default_value = "300", value_parser = clap::value_parser!(u32).range(0..=DAY_SECS)
+    )]
+    pub cache_ttl_negative: u32,
+    /// Time in seconds for which an expired response is used while the upstream servers fail; 0 disables this
+    #[arg(
+        long, env = "TIDEGATE_DNS_CACHE_STALE", hide_env_values = true, value_name = "SECONDS", default_value = "86400",
+        value_parser = clap::value_parser!(u32).range(0..=DAY_SECS)
+    )]
+    pub cache_stale: u32,
     /// Addresses at which clients reach this server, returned for `ns.dns` in the cluster zone, separated by commas
     /// [default: the addresses of --listen]
     #[arg(
@@ -165,6 +199,11 @@ fn parse_server(text: &str) -> Result<SocketAddr, String> {
     address.ok_or_else(|| "must be an address such as 192.0.2.1, 192.0.2.1:53 or [2001:db8::1]:53".to_owned())
 }
 
+fn parse_entries(text: &str) -> Result<usize, String> {
+    let entries = text.parse().ok().filter(|entries| *entries <= CACHE_ENTRIES_MAX);
+    entries.ok_or_else(|| format!("must be a number up to {CACHE_ENTRIES_MAX}"))
+}
+
 fn parse_loopback(text: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr =
         text.parse().map_err(|_| "must be an address and port, such as 127.0.0.1:7443")?;
@@ -181,5 +220,6 @@ mod tests {
         assert_eq!(parse_server("[2001:db8::1]:5353"), Ok("[2001:db8::1]:5353".parse().unwrap()));
         assert!(parse_server("dns.example.com").is_err());
         assert!(parse_loopback("0.0.0.0:7443").is_err());
+        assert!(parse_entries("1000000").is_ok() && parse_entries("1000001").is_err());
     }
 }

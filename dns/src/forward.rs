@@ -1,166 +1,210 @@
-//! Forwarding of questions to upstream servers, over UDP and, if the response is truncated, over TCP.
+//! Forwarding of questions to upstream servers, with a cache.
 //!
-//! Each question uses a socket of its own, whose port the kernel chooses at random, and a random id (RFC 5452). A
-//! response counts only if it comes from the server, repeats the id and repeats the question.
+//! A question whose response is cached is answered at once. Other questions wait until an upstream server responds:
+//! equal ones together, and different ones in a queue of limited length. If the servers fail or take too long, an
+//! expired response is served (RFC 8767).
 
-use std::{io, net::SocketAddr, time::Duration};
+mod cache;
+mod flights;
+mod lru;
+mod upstream;
 
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpStream, UdpSocket},
-    sync::Semaphore,
-    time::timeout,
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-/// Maximum number of questions that wait for upstream servers at once.
-const WAITING_MAX: usize = 1000;
-/// Maximum time for the response of one server.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Size of the buffer for a response over UDP in bytes. A longer response is requested again over TCP.
-const UDP_BYTES_MAX: usize = 4097;
-/// Size of the header of a message in bytes.
-const HEADER_BYTES: usize = 12;
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout},
+};
 
-/// Client of the upstream servers.
+pub(crate) use self::{cache::CacheOptions, upstream::ForwardError};
+use self::{
+    cache::{Cache, LookupResult},
+    flights::{FlightLimits, Flights, JoinResult},
+    upstream::Upstreams,
+};
+use crate::{
+    message::{QuestionKey, Reply, ReplyKind, ServedReply},
+    metrics::Metrics,
+};
+
+/// Limits on questions that wait for upstream servers.
+const LIMITS: FlightLimits = FlightLimits { asked: 1000, waiting: 10_000 };
+/// Time after which an expired response is served instead of waiting longer (RFC 8767 §5).
+const STALE_DELAY: Duration = Duration::from_millis(1800);
+/// Maximum time for which a client waits in the queue and for the upstream servers.
+const WAITING_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Client of the upstream servers. Clones share all state.
+#[derive(Debug, Clone)]
+pub(crate) struct Forwarder(Arc<ForwarderCore>);
+
 #[derive(Debug)]
-pub(crate) struct Forwarder {
-    upstreams: Vec<SocketAddr>,
-    permits: Semaphore,
+struct ForwarderCore {
+    upstreams: Upstreams,
+    start: Instant,
+    state: Mutex<ForwarderState>,
+    metrics: Arc<Metrics>,
 }
 
-/// Reason why no upstream server answered a question.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ForwardError {
-    /// Too many questions wait already.
-    #[error("more than {WAITING_MAX} questions wait for upstream servers")]
-    Busy,
-    /// The packet is no question.
-    #[error("the question is too short")]
-    Malformed,
-    /// No server sent a valid response.
-    #[error("no upstream server responded")]
-    Unanswered(#[source] Option<io::Error>),
+#[derive(Debug)]
+struct ForwarderState {
+    cache: Cache,
+    flights: Flights<oneshot::Sender<SharedReply>>,
+}
+
+/// Response of the upstream servers for all clients that wait for it; `None` if they failed.
+type SharedReply = Option<Arc<Reply>>;
+
+/// Response to a forwarded question.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ForwardedReply {
+    /// Response in a form that is independent of the client.
+    pub(crate) served: ServedReply,
+    /// True if an upstream server sent the response now.
+    pub(crate) is_from_upstream: bool,
+}
+
+impl ForwardedReply {
+    const fn cached(served: ServedReply) -> Self {
+        Self { served, is_from_upstream: false }
+    }
 }
 
 impl Forwarder {
     /// Creates a client of upstream servers, which are tried in this order. Returns `None` without servers.
-    pub(crate) fn new(upstreams: Vec<SocketAddr>) -> Option<Self> {
-        (!upstreams.is_empty()).then(|| Self { upstreams, permits: Semaphore::new(WAITING_MAX) })
+    pub(crate) fn new(
+        upstreams: Vec<SocketAddr>,
+        options: CacheOptions,
+        metrics: Arc<Metrics>,
+    ) -> Option<Self> {
+        if upstreams.is_empty() {
+            return None;
+        }
+        let state = ForwarderState { cache: Cache::new(options), flights: Flights::new(LIMITS) };
+        Some(Self(Arc::new(ForwarderCore {
+            upstreams: Upstreams::new(upstreams, options.ttl_limits),
+            start: Instant::now(),
+            state: Mutex::new(state),
+            metrics,
+        })))
     }
 
-    /// Sends a question to the upstream servers, one after another, and returns the first response, with an id of
-    /// its own.
-    pub(crate) async fn ask(&self, mut packet: Vec<u8>) -> Result<Vec<u8>, ForwardError> {
-        let _permit = self.permits.try_acquire().map_err(|_| ForwardError::Busy)?;
-        let id = packet.first_chunk_mut::<2>().ok_or(ForwardError::Malformed)?;
-        *id = fastrand::u16(..).to_be_bytes();
-        let mut last = None;
-        for upstream in &self.upstreams {
-            match exchange(*upstream, &packet).await {
-                Ok(response) => return Ok(response),
-                Err(error) => {
-                    tracing::debug!(%upstream, %error, "an upstream server did not answer");
-                    last = Some(error);
+    /// Returns the cached response to a question, if the upstream servers need not be asked first. Renews a response
+    /// in the background that is about to expire.
+    pub(crate) fn cached(&self, key: &QuestionKey) -> Option<ForwardedReply> {
+        let mut state = self.0.lock();
+        let now = self.0.now();
+        match state.cache.find(key, now) {
+            LookupResult::Fresh { served, is_due } => {
+                if is_due && state.flights.join(key, now, None) == JoinResult::Ask {
+                    self.0.metrics.cache_renewals.inc();
+                    self.spawn(key.clone());
                 }
+                Some(ForwardedReply::cached(served))
+            }
+            LookupResult::Stale { served, is_due: false } => Some(ForwardedReply::cached(served)),
+            LookupResult::Stale { .. } | LookupResult::Missing => None,
+        }
+    }
+
+    /// Returns the response to a question, from the cache or the upstream servers.
+    ///
+    /// # Errors
+    /// Returns an error if no upstream server responds and nothing is cached, or too many questions wait.
+    pub(crate) async fn ask(&self, key: &QuestionKey) -> Result<ForwardedReply, ForwardError> {
+        let (sender, receiver) = oneshot::channel();
+        let patience = {
+            let mut state = self.0.lock();
+            let now = self.0.now();
+            let found = state.cache.find(key, now);
+            let stale = match found {
+                LookupResult::Fresh { served, .. } | LookupResult::Stale { served, is_due: false } => {
+                    return Ok(ForwardedReply::cached(served));
+                }
+                LookupResult::Stale { served, is_due: true } => Some(served),
+                LookupResult::Missing => None,
+            };
+            let start = match (state.flights.join(key, now, Some(sender)), &stale) {
+                (JoinResult::Ask, _) => {
+                    self.spawn(key.clone());
+                    now
+                }
+                (JoinResult::Wait(start), _) => start,
+                (JoinResult::Full, Some(stale)) => return Ok(ForwardedReply::cached(stale.clone())),
+                (JoinResult::Full, None) => return Err(ForwardError::Busy),
+            };
+            if stale.is_some() { (start + STALE_DELAY).saturating_sub(now) } else { WAITING_TIME_MAX }
+        };
+        let outcome = timeout(patience, receiver).await.ok().and_then(Result::ok).flatten();
+        if let Some(reply) = outcome.as_ref().filter(|reply| reply.kind != ReplyKind::Failure) {
+            let served = ServedReply { bytes: reply.aged(0), is_stale: false };
+            return Ok(ForwardedReply { served, is_from_upstream: true });
+        }
+        match (self.0.lock().cache.stale(key, self.0.now()), outcome) {
+            (LookupResult::Fresh { served, .. } | LookupResult::Stale { served, .. }, _) => {
+                Ok(ForwardedReply::cached(served))
+            }
+            (LookupResult::Missing, Some(failure)) => {
+                let served = ServedReply { bytes: failure.aged(0), is_stale: false };
+                Ok(ForwardedReply { served, is_from_upstream: true })
+            }
+            (LookupResult::Missing, None) => Err(ForwardError::Unanswered(None)),
+        }
+    }
+
+    /// Asks the upstream servers in the background, and then the questions in the queue, one after another. Goes on if
+    /// the client that asked first is gone.
+    fn spawn(&self, key: QuestionKey) {
+        let shared = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            let mut next = Some(key);
+            while let Some(key) = next {
+                shared.metrics.upstream_questions.inc();
+                let outcome = shared.upstreams.ask(&key).await;
+                next = shared.end(&key, outcome);
+            }
+        });
+    }
+}
+
+impl ForwarderCore {
+    /// Time since the start.
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ForwarderState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores the response to a question and passes it to all clients that wait for it. Returns the next question.
+    fn end(&self, key: &QuestionKey, outcome: Result<Reply, ForwardError>) -> Option<QuestionKey> {
+        let outcome =
+            outcome.inspect_err(|error| tracing::debug!(%error, name = %key.name, "a question failed"));
+        let reply = outcome.ok().map(Arc::new);
+        let mut state = self.lock();
+        let now = self.now();
+        match &reply {
+            Some(reply) if reply.kind != ReplyKind::Failure => {
+                let evicted = state.cache.store(key, Reply::clone(reply), now);
+                self.metrics.cache_evictions.inc_by(u64::try_from(evicted).unwrap_or(u64::MAX));
+            }
+            Some(_) | None => {
+                self.metrics.upstream_failures.inc();
+                state.cache.fail(key, now);
             }
         }
-        Err(ForwardError::Unanswered(last))
-    }
-}
-
-async fn exchange(upstream: SocketAddr, packet: &[u8]) -> io::Result<Vec<u8>> {
-    let response = timeout(PATIENCE, over_udp(upstream, packet)).await??;
-    let is_truncated = response.get(2).is_some_and(|flags| flags & 0x02 != 0);
-    if is_truncated { timeout(PATIENCE, over_tcp(upstream, packet)).await? } else { Ok(response) }
-}
-
-async fn over_udp(upstream: SocketAddr, packet: &[u8]) -> io::Result<Vec<u8>> {
-    let any: SocketAddr = if upstream.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0; 16], 0).into() };
-    let socket = UdpSocket::bind(any).await?;
-    // The kernel then drops datagrams from other addresses.
-    socket.connect(upstream).await?;
-    socket.send(packet).await?;
-    let mut buffer = vec![0; UDP_BYTES_MAX];
-    loop {
-        let size = socket.recv(&mut buffer).await?;
-        let response = buffer.get(..size).unwrap_or_default();
-        if is_response_to(packet, response) {
-            // A datagram that fills the buffer was cut.
-            let is_cut = size == buffer.len();
-            return if is_cut { over_tcp(upstream, packet).await } else { Ok(response.to_vec()) };
+        let (clients, next) = state.flights.end(key);
+        self.metrics.set_cache(state.cache.sizes(), state.flights.asked());
+        drop(state);
+        for client in clients {
+            // A client that is gone needs no response.
+            let _ = client.send(reply.clone());
         }
-    }
-}
-
-async fn over_tcp(upstream: SocketAddr, packet: &[u8]) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect(upstream).await?;
-    let size = u16::try_from(packet.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    stream.write_all(&[&size.to_be_bytes(), packet].concat()).await?;
-    let mut response = vec![0; usize::from(stream.read_u16().await?)];
-    stream.read_exact(&mut response).await?;
-    let error = || io::Error::new(io::ErrorKind::InvalidData, "the response does not belong to the question");
-    if is_response_to(packet, &response) { Ok(response) } else { Err(error()) }
-}
-
-/// Returns true if `response` is a response, has the id of the question `packet`, and repeats its question.
-fn is_response_to(packet: &[u8], response: &[u8]) -> bool {
-    let Some((header, rest)) = response.split_at_checked(HEADER_BYTES) else { return false };
-    let Some(question) = question(packet) else { return false };
-    let is_response = header[2] & 0x80 != 0;
-    is_response
-        && header.first_chunk::<2>() == packet.first_chunk::<2>()
-        && rest.get(..question.len()).is_some_and(|echoed| echoed.eq_ignore_ascii_case(question))
-}
-
-/// Returns the bytes of the only question of a packet: name, type and class. `None` if the name is malformed.
-fn question(packet: &[u8]) -> Option<&[u8]> {
-    let rest = packet.get(HEADER_BYTES..)?;
-    let mut at = 0;
-    loop {
-        let length = usize::from(*rest.get(at)?);
-        // A question is the first name of a message, so it cannot contain a pointer to another one.
-        match length {
-            0 => return rest.get(..at + 5),
-            1..=63 => at += 1 + length,
-            _ => return None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const QUESTION: &[u8] =
-        b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03www\x03org\x00\x00\x01\x00\x01";
-
-    #[test]
-    fn a_response_must_repeat_id_and_question() {
-        let response = |edit: fn(&mut Vec<u8>)| {
-            let mut response = QUESTION.to_vec();
-            response[2] |= 0x80;
-            edit(&mut response);
-            is_response_to(QUESTION, &response)
-        };
-        assert!(response(|_| {}));
-        assert!(response(|bytes| bytes[13] = b'W'));
-        assert!(response(|bytes| bytes.extend([0xc0, 0x0c])));
-        assert!(!response(|bytes| bytes[0] = 0));
-        assert!(!response(|bytes| bytes[2] = 0x01));
-        assert!(!response(|bytes| bytes[13] = b'x'));
-        assert!(!response(|bytes| bytes.truncate(HEADER_BYTES + 3)));
-        assert!(!response(|bytes| bytes.truncate(5)));
-    }
-
-    /// A question without end, with a pointer or with a label that is too long is no question.
-    #[test]
-    fn malformed_questions_are_recognized() {
-        assert_eq!(question(QUESTION), QUESTION.get(HEADER_BYTES..));
-        for end in 0..QUESTION.len() {
-            assert_eq!(question(&QUESTION[..end]), None, "{end}");
-        }
-        let mut pointer = QUESTION.to_vec();
-        pointer[12] = 0xc0;
-        assert_eq!(question(&pointer), None);
+        next
     }
 }

@@ -5,12 +5,12 @@
 //! control server ──watch──▶ follow ──▶ Zone (model) ◀── journal (disk, at start)
 //!                                        │
 //! client ──UDP, TCP──▶ listen ──▶ responder ──▶ answer (model) ──▶ message ──▶ client
-//!                                        └──▶ forward ──▶ upstream server
+//!                                        └──▶ forward (cache) ──▶ upstream server
 //! ```
 //! Invariants: no answer waits for a control server, and answers go on while none is reachable. Before the state is
 //! known, a question in the cluster zone fails with SERVFAIL, never with NXDOMAIN, which clients would cache. Answers
-//! of the cluster zone are computed for each question and never cached. Every message, connection and forwarded
-//! question is limited in size, number and time.
+//! of the cluster zone are computed for each question and never cached; those of upstream servers are. Every message,
+//! connection and forwarded question is limited in size, number and time.
 
 pub mod args;
 mod follow;

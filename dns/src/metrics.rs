@@ -17,6 +17,12 @@ pub(crate) enum Outcome {
     OwnNegative,
     /// Answered with the response of an upstream server.
     Forwarded,
+    /// Answered with a cached response of an upstream server.
+    Cached,
+    /// Answered with an expired response, because the upstream servers failed or took too long.
+    Stale,
+    /// Answered without records, because it is for all types at a name outside of the cluster zone (RFC 8482).
+    AllTypes,
     /// Refused, because the name is outside of the cluster zone and there is no upstream server, or the client does not
     /// want it to be forwarded.
     Refused,
@@ -35,6 +41,20 @@ struct OutcomeLabels {
     outcome: Outcome,
 }
 
+/// Content of a cached response.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelValue)]
+enum CachedContent {
+    /// Records.
+    Positive,
+    /// Absence of records.
+    Negative,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ContentLabels {
+    content: CachedContent,
+}
+
 /// Counters of the server.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -48,6 +68,17 @@ pub(crate) struct Metrics {
     pub(crate) connections: Gauge,
     /// Connections over TCP that were refused because too many were open.
     pub(crate) connections_refused: Counter,
+    /// Questions to upstream servers, with those that renew the cache.
+    pub(crate) upstream_questions: Counter,
+    /// Questions that no upstream server answered without a failure.
+    pub(crate) upstream_failures: Counter,
+    /// Questions that wait for the response of an upstream server.
+    upstream_in_flight: Gauge,
+    cache_entries: Family<ContentLabels, Gauge>,
+    /// Responses that were removed from the cache because it was full.
+    pub(crate) cache_evictions: Counter,
+    /// Responses that were renewed before they expired.
+    pub(crate) cache_renewals: Counter,
     is_ready: AtomicBool,
 }
 
@@ -70,8 +101,44 @@ impl Default for Metrics {
             "Connections over TCP that were refused because too many were open",
             connections_refused.clone(),
         );
+        let (upstream_questions, upstream_failures) = (Counter::default(), Counter::default());
+        let (upstream_in_flight, cache_entries) =
+            (Gauge::default(), Family::<ContentLabels, Gauge>::default());
+        let (cache_evictions, cache_renewals) = (Counter::default(), Counter::default());
+        registry.register(
+            "upstream_questions",
+            "Questions to upstream servers, with those that renew the cache",
+            upstream_questions.clone(),
+        );
+        registry.register(
+            "upstream_failures",
+            "Questions that no upstream server answered without a failure",
+            upstream_failures.clone(),
+        );
+        registry.register(
+            "upstream_in_flight",
+            "Questions that wait for the response of an upstream server",
+            upstream_in_flight.clone(),
+        );
+        registry.register("cache_entries", "Cached responses by their content", cache_entries.clone());
+        registry.register(
+            "cache_evictions",
+            "Responses that were removed from the cache because it was full",
+            cache_evictions.clone(),
+        );
+        registry.register(
+            "cache_renewals",
+            "Cached responses that were renewed before they expired",
+            cache_renewals.clone(),
+        );
         Self {
             registry,
+            upstream_questions,
+            upstream_failures,
+            upstream_in_flight,
+            cache_entries,
+            cache_evictions,
+            cache_renewals,
             questions,
             revision,
             connected,
@@ -86,6 +153,15 @@ impl Metrics {
     /// Counts a question.
     pub(crate) fn count(&self, outcome: Outcome) {
         self.questions.get_or_create(&OutcomeLabels { outcome }).inc();
+    }
+
+    /// Records the numbers of cached responses with and without records, and of questions in flight.
+    pub(crate) fn set_cache(&self, (positive, negative): (usize, usize), in_flight: usize) {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.upstream_in_flight.set(number(in_flight));
+        for (content, count) in [(CachedContent::Positive, positive), (CachedContent::Negative, negative)] {
+            self.cache_entries.get_or_create(&ContentLabels { content }).set(number(count));
+        }
     }
 
     /// Records that the state is known, from a control server or from disk.

@@ -10,8 +10,8 @@ use model::{
 use tokio::sync::watch;
 
 use crate::{
-    forward::Forwarder,
-    message::{ParseResult, Request, Transport, answers_of, parse},
+    forward::{ForwardedReply, Forwarder},
+    message::{ParseResult, QuestionKey, Request, Transport, answers_of, parse},
     metrics::{Metrics, Outcome},
 };
 
@@ -42,7 +42,7 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(crate) struct Job {
     request: Request,
-    packet: Vec<u8>,
+    key: QuestionKey,
     /// Answer of the cluster zone that ends in an alias, to which the upstream server's answers are appended.
     alias: Option<Answer>,
 }
@@ -81,31 +81,43 @@ impl Responder {
             return if is_own {
                 self.respond(Outcome::NotReady, request.fail(ResponseCode::ServFail))
             } else {
-                self.forward(request, packet.to_vec())
+                self.forward(request)
             };
         };
         match answer(&zone, &question) {
-            Resolution::Foreign => self.forward(request, packet.to_vec()),
+            Resolution::Foreign => self.forward(request),
             Resolution::Own(found) => self.own(request, found),
         }
     }
 
     fn own(&self, request: Request, found: Answer) -> Step {
-        if let Some(target) =
-            found.chase.as_deref().filter(|_| request.recursion_desired && self.forwarder.is_some())
-            && let Some(packet) = request.ask_about(target)
+        if let Some(target) = found.chase.as_deref().filter(|_| request.recursion_desired)
+            && let Some(forwarder) = &self.forwarder
+            && let Some(key) = request.key_about(target)
         {
-            return Step::Forward(Box::new(Job { request, packet, alias: Some(found) }));
+            return self.look_up(forwarder, Box::new(Job { request, key, alias: Some(found) }));
         }
         let outcome = if found.answers.is_empty() { Outcome::OwnNegative } else { Outcome::Own };
         self.respond(outcome, request.answer(&found, Vec::new(), fastrand::usize(..)))
     }
 
-    fn forward(&self, request: Request, packet: Vec<u8>) -> Step {
-        if !request.recursion_desired || self.forwarder.is_none() {
+    fn forward(&self, request: Request) -> Step {
+        let Some(forwarder) = self.forwarder.as_ref().filter(|_| request.recursion_desired) else {
             return self.respond(Outcome::Refused, request.fail(ResponseCode::Refused));
+        };
+        if request.is_any() {
+            return self.respond(Outcome::AllTypes, request.any());
         }
-        Step::Forward(Box::new(Job { request, packet, alias: None }))
+        let key = request.key();
+        self.look_up(forwarder, Box::new(Job { request, key, alias: None }))
+    }
+
+    /// Answers from the cache if that is possible.
+    fn look_up(&self, forwarder: &Forwarder, job: Box<Job>) -> Step {
+        match forwarder.cached(&job.key) {
+            Some(reply) => Step::Respond(self.deliver(*job, reply)),
+            None => Step::Forward(job),
+        }
     }
 
     fn respond(&self, outcome: Outcome, response: Vec<u8>) -> Step {
@@ -115,24 +127,34 @@ impl Responder {
 
     /// Asks the upstream servers and returns the response for the client.
     pub(crate) async fn finish(&self, job: Box<Job>) -> Vec<u8> {
-        let Job { request, packet, alias } = *job;
-        let Some(forwarder) = &self.forwarder else { return request.fail(ResponseCode::Refused) };
-        let response = match forwarder.ask(packet).await {
-            Ok(response) => response,
+        let Some(forwarder) = &self.forwarder else { return job.request.fail(ResponseCode::Refused) };
+        match forwarder.ask(&job.key).await {
+            Ok(reply) => self.deliver(*job, reply),
             Err(error) => {
                 tracing::debug!(%error, "a question could not be forwarded");
                 self.metrics.count(Outcome::UpstreamFailed);
-                return request.fail(ResponseCode::ServFail);
+                job.request.fail(ResponseCode::ServFail)
             }
-        };
-        self.metrics.count(Outcome::Forwarded);
-        let Some(alias) = alias else { return request.relay(response) };
-        match answers_of(&response) {
-            Some((ResponseCode::NoError, answers)) => request.answer(&alias, answers, fastrand::usize(..)),
+        }
+    }
+
+    /// Counts a response of the upstream servers or the cache, and encodes it for the client.
+    fn deliver(&self, job: Job, reply: ForwardedReply) -> Vec<u8> {
+        let ForwardedReply { served, is_from_upstream } = reply;
+        self.metrics.count(match (is_from_upstream, served.is_stale) {
+            (true, _) => Outcome::Forwarded,
+            (false, true) => Outcome::Stale,
+            (false, false) => Outcome::Cached,
+        });
+        let Job { request, alias, .. } = job;
+        let turn = fastrand::usize(..);
+        let Some(alias) = alias else { return request.relay(served, turn) };
+        match answers_of(&served.bytes) {
+            Some((ResponseCode::NoError, answers)) => request.answer(&alias, answers, turn),
             // The code is that of the last name of the chain (RFC 6604 §3).
             Some((ResponseCode::NXDomain, answers)) => {
                 let missing = Answer { code: model::discovery::dns::ResponseCode::NxDomain, ..alias };
-                request.answer(&missing, answers, fastrand::usize(..))
+                request.answer(&missing, answers, turn)
             }
             _ => request.fail(ResponseCode::ServFail),
         }

@@ -18,8 +18,15 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    args::Args, follow::Follower, forward::Forwarder, journal, listen::Sockets, metrics::Metrics,
-    responder::Responder, serve,
+    args::Args,
+    follow::Follower,
+    forward::{CacheOptions, Forwarder},
+    journal,
+    listen::Sockets,
+    message::TtlLimits,
+    metrics::Metrics,
+    responder::Responder,
+    serve,
 };
 
 /// Environment variable with a token. There is no flag for the token itself, because process arguments are visible to
@@ -54,7 +61,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::default());
     let settings = zone_settings(&args);
     let (sender, zones) = watch::channel(restored(&args, &settings, &metrics));
-    let forwarder = Forwarder::new(args.upstream.clone());
+    let forwarder = Forwarder::new(args.upstream.clone(), cache_options(&args), Arc::clone(&metrics));
     let responder = Responder::new(args.domain.clone(), zones.clone(), forwarder, Arc::clone(&metrics));
     let follower = Follower { client, settings, zones: sender, metrics: Arc::clone(&metrics) };
     let stop = CancellationToken::new();
@@ -100,6 +107,15 @@ async fn keep(args: &Args, zones: watch::Receiver<Option<Arc<Zone>>>) {
     match &args.state_dir {
         Some(directory) => journal::keep(directory.clone(), zones).await,
         None => std::future::pending().await,
+    }
+}
+
+fn cache_options(args: &Args) -> CacheOptions {
+    CacheOptions {
+        entries_max: args.cache_entries,
+        negative_entries_max: args.cache_negative_entries,
+        ttl_limits: TtlLimits { positive: args.cache_ttl, negative: args.cache_ttl_negative },
+        stale_max: Duration::from_secs(args.cache_stale.into()),
     }
 }
 

@@ -22,21 +22,21 @@ use serde_json::{Value, json};
 const OBJECTS: &str = include_str!("../../../model/tests/dns/objects.json");
 const ANSWERS: &str = include_str!("../../../model/tests/dns/answers.txt");
 /// Address of the server, inside the namespace of a node.
-const SERVER: &str = "127.0.0.1:5300";
+pub(crate) const SERVER: &str = "127.0.0.1:5300";
 /// Number of questions in one run of `dig`.
 const BATCH: usize = 40;
 
 /// Server of a test with its state directory.
-struct Dns {
-    process: Process,
-    namespace: Namespace,
-    status: Http,
+pub(crate) struct Dns {
+    pub(crate) process: Process,
+    pub(crate) namespace: Namespace,
+    pub(crate) status: Http,
     /// Removed when the test ends.
     _directory: tempfile::TempDir,
 }
 
 /// Starts `tidegate-dns` in the namespace of the first node.
-fn start(cluster: &Cluster, more: &[&str]) -> Dns {
+pub(crate) fn start(cluster: &Cluster, more: &[&str]) -> Dns {
     let directory = tempfile::tempdir().unwrap();
     let namespace = cluster.place("node1").unwrap().clone();
     let mut arguments = vec![
@@ -62,13 +62,13 @@ fn start(cluster: &Cluster, more: &[&str]) -> Dns {
 }
 
 impl Dns {
-    fn wait_ready(&mut self) {
+    pub(crate) fn wait_ready(&mut self) {
         let status = &self.status;
         self.process.wait_ready(|| status.get("/readyz")?.success()).unwrap();
     }
 
     /// Asks several questions, each a name and a type, and returns the answers in the order of the questions.
-    fn dig(&self, options: &[&str], questions: &[(&str, &str)]) -> Vec<String> {
+    pub(crate) fn dig(&self, options: &[&str], questions: &[(&str, &str)]) -> Vec<String> {
         let mut answers = Vec::new();
         for batch in questions.chunks(BATCH) {
             let mut arguments = vec!["@127.0.0.1", "-p", "5300", "+tries=1", "+time=10", "+noidnin"];
@@ -83,7 +83,7 @@ impl Dns {
         answers
     }
 
-    fn one(&self, name: &str, record_type: &str) -> String {
+    pub(crate) fn one(&self, name: &str, record_type: &str) -> String {
         self.dig(&[], &[(name, record_type)]).remove(0)
     }
 }
@@ -145,7 +145,7 @@ fn table() -> Vec<(&'static str, &'static str, String)> {
     sorted.collect()
 }
 
-fn objects() -> Vec<Value> {
+pub(crate) fn objects() -> Vec<Value> {
     serde_json::from_str(OBJECTS).unwrap()
 }
 
@@ -173,7 +173,7 @@ fn f164_dig_gets_the_answers_of_the_table() {
 }
 
 /// Encodes a question for the IPv4 address of a name.
-fn question(id: u16, name: &str) -> Vec<u8> {
+pub(crate) fn question(id: u16, name: &str) -> Vec<u8> {
     let mut bytes = id.to_be_bytes().to_vec();
     bytes.extend([1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
     for label in name.split('.') {
@@ -242,61 +242,4 @@ fn f164_answers_go_on_without_control_and_after_a_restart() {
     dns.process.start_again().unwrap();
     dns.wait_ready();
     assert_eq!(dns.one(name, "A"), expected);
-}
-
-/// Questions outside of the zone go to an upstream server, also at the end of an alias. Without an answer of the
-/// upstream server, they fail.
-#[test]
-fn f164_other_names_are_forwarded() {
-    let cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();
-    cluster.apply_objects(&objects()).unwrap();
-    let mut dns = start(&cluster, &["--upstream=127.0.0.1:5301"]);
-    dns.wait_ready();
-    let alias = "alias.shop.svc.cluster.local";
-    assert_eq!(dns.one(alias, "A"), "  SERVFAIL");
-    let directory = tempfile::tempdir().unwrap();
-    let long: Vec<String> =
-        (0..100).map(|host| format!("--host-record=many.example.com,192.0.3.{host}")).collect();
-    let mut arguments = [
-        "--keep-in-foreground",
-        "--no-resolv",
-        "--no-hosts",
-        "--port=5301",
-        "--listen-address=127.0.0.1",
-        "--bind-interfaces",
-        "--conf-file=/dev/null",
-        "--pid-file=",
-        "--user=root",
-        "--local=/example.com/",
-        "--local-ttl=60",
-        "--host-record=db.example.com,192.0.2.7",
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    arguments.extend(long);
-    let _upstream = Process::start(Plan {
-        label: "dnsmasq".to_owned(),
-        namespace: dns.namespace.clone(),
-        program: "/usr/sbin/dnsmasq".into(),
-        arguments,
-        environment: Vec::new(),
-        log: directory.path().join("log"),
-    })
-    .unwrap();
-    let expected = "  NOERROR\n  answer db.example.com 60 A 192.0.2.7";
-    wait::until_true("the upstream server", || dns.one("db.example.com", "A") == expected).unwrap();
-    let aliased = "  NOERROR\n  answer alias.shop.svc.cluster.local 5 CNAME db.example.com\n  answer db.example.com 60 A 192.0.2.7";
-    assert_eq!(dns.one(alias, "A"), aliased);
-    assert_eq!(dns.one("missing.example.com", "A"), "  NXDOMAIN");
-    let lost = json!({ "kind": "Service", "metadata": { "name": "lost", "namespace": "shop" }, "spec": { "type": "ExternalName", "externalName": "missing.example.com" } });
-    cluster.apply_objects(&[lost]).unwrap();
-    let missing = "  NXDOMAIN\n  answer lost.shop.svc.cluster.local 5 CNAME missing.example.com";
-    wait::until_true("the code of the last name", || dns.one("lost.shop.svc.cluster.local", "A") == missing)
-        .unwrap();
-    // More than a datagram: truncated over UDP, which `dig` repeats over TCP.
-    let many = dns.one("many.example.com", "A");
-    assert_eq!(many.lines().filter(|line| line.contains(" A 192.0.3.")).count(), 100, "{many}");
-    let text =
-        dns.namespace.run("dig", &["@127.0.0.1", "-p", "5300", "+ignore", "many.example.com"]).unwrap();
-    assert!(text.contains(" tc "), "{text}");
 }

@@ -20,6 +20,7 @@ mod documents;
 mod drain;
 mod endpoints;
 mod explain;
+mod forwarding;
 mod health;
 mod histories;
 mod images;

@@ -1,4 +1,5 @@
-//! Encoding of DNS messages: requests of clients and responses to them (RFC 1035 §4, RFC 6891).
+//! Encoding of DNS messages: requests of clients and responses to them (RFC 1035 §4, RFC 6891), and the messages of
+//! upstream servers.
 
 use hickory_proto::{
     op::{Edns, Message, MessageType, OpCode, Query, ResponseCode},
@@ -8,6 +9,17 @@ use hickory_proto::{
     },
 };
 use model::discovery::dns::{self, DnsQuestion, RecordData};
+
+mod key;
+mod reply;
+#[cfg(test)]
+mod tests;
+
+use self::reply::{rotate_addresses, skip_name, wire_form};
+pub(crate) use self::{
+    key::QuestionKey,
+    reply::{Reply, ReplyKind, TtlLimits, denial_below},
+};
 
 /// Size of the header of a message in bytes.
 const HEADER_BYTES: usize = 12;
@@ -22,6 +34,12 @@ const TCP_BYTES_MAX: usize = 65_535;
 const SECONDARY_TIMES: (i32, i32, i32) = (7200, 1800, 86_400);
 /// Highest version of EDNS that is supported.
 const EDNS_VERSION: u8 = 0;
+/// Type of the OPT record (RFC 6891 §6.1.2).
+const OPT: u16 = 41;
+/// EDNS option with the extended error 3, "stale answer" (RFC 8914 §4.4).
+const STALE_OPTION: [u8; 6] = [0, 15, 0, 2, 0, 3];
+/// Time in seconds for which clients may cache the answer to a question for all types (RFC 8482 §4.2).
+const ANY_TTL: u32 = 3600;
 
 /// Transport protocol over which a request was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +56,11 @@ pub(crate) struct Request {
     id: u16,
     query: Query,
     has_edns: bool,
+    /// True if the client wants signatures (RFC 3225).
+    dnssec_ok: bool,
+    checking_disabled: bool,
+    /// True if the client wants to know whether an upstream server has verified the records.
+    wants_authentic: bool,
     recursion_available: bool,
     /// True if the client wants the server to forward the question.
     pub(crate) recursion_desired: bool,
@@ -64,6 +87,15 @@ pub(crate) struct Sections {
     pub(crate) additional: Vec<Record>,
 }
 
+/// Response of an upstream server or the cache, in the form of [`Reply`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ServedReply {
+    /// Encoded message.
+    pub(crate) bytes: Vec<u8>,
+    /// True if the records have expired.
+    pub(crate) is_stale: bool,
+}
+
 /// Parses the request of a client. Responses to it say whether the server forwards questions: `recursion_available`.
 pub(crate) fn parse(packet: &[u8], transport: Transport, recursion_available: bool) -> ParseResult {
     let Some(header) = packet.first_chunk::<HEADER_BYTES>() else { return ParseResult::Ignored };
@@ -84,6 +116,9 @@ pub(crate) fn parse(packet: &[u8], transport: Transport, recursion_available: bo
         id,
         query: query.clone(),
         has_edns: edns.is_some(),
+        dnssec_ok: edns.is_some_and(|edns| edns.flags().dnssec_ok),
+        checking_disabled: message.metadata.checking_disabled,
+        wants_authentic: message.metadata.authentic_data,
         recursion_available,
         recursion_desired: message.metadata.recursion_desired,
         limit: match transport {
@@ -175,32 +210,79 @@ impl Request {
             edns.set_max_payload(u16::try_from(UDP_BYTES_MAX).unwrap_or(u16::MAX));
             edns.set_version(EDNS_VERSION);
             edns.set_rcode_high(code.high());
+            edns.set_dnssec_ok(self.dnssec_ok);
             message.set_edns(edns);
         }
         message.to_vec().unwrap_or_default()
     }
 
-    /// Encodes the response of an upstream server for the client: with its own id, and truncated to the question if it
-    /// is too large.
-    pub(crate) fn relay(&self, mut response: Vec<u8>) -> Vec<u8> {
-        if response.len() > self.limit {
-            return self.encode(ResponseCode::NoError, false, &Sections::default(), true);
-        }
-        if let Some(id) = response.first_chunk_mut::<2>() {
-            *id = self.id.to_be_bytes();
-        }
-        response
+    /// Encodes the answer to a question for all types at a name outside of the zone (RFC 8482 §4.2).
+    pub(crate) fn any(&self) -> Vec<u8> {
+        let data = RData::HINFO(HINFO::new("RFC8482".to_owned(), String::new()));
+        let record = Record::from_rdata(self.query.name().clone(), ANY_TTL, data);
+        self.encode(
+            ResponseCode::NoError,
+            false,
+            &Sections { answers: vec![record], ..Sections::default() },
+            false,
+        )
     }
 
-    /// Encodes a question for the same type at another name, for an upstream server.
-    pub(crate) fn ask_about(&self, name: &str) -> Option<Vec<u8>> {
-        let mut message = Message::new(self.id, MessageType::Query, OpCode::Query);
-        message.metadata.recursion_desired = true;
-        message.add_query(Query::query(encode_name(name)?, self.query.query_type()));
-        let mut edns = Edns::new();
-        edns.set_max_payload(u16::try_from(UDP_BYTES_MAX).unwrap_or(u16::MAX));
-        message.set_edns(edns);
-        message.to_vec().ok()
+    /// True if the question is for all types.
+    pub(crate) fn is_any(&self) -> bool {
+        self.query.query_type() == RecordType::ANY
+    }
+
+    /// Encodes a response that tells the client to repeat the question over TCP.
+    pub(crate) fn truncated(&self) -> Vec<u8> {
+        self.encode(ResponseCode::NoError, false, &Sections::default(), true)
+    }
+
+    /// Encodes the response of an upstream server, given in the form of [`Reply`], for the client: with its id, its
+    /// spelling of the question and its options. Addresses are rotated by `turn`. A response that is too large is
+    /// truncated to the question.
+    pub(crate) fn relay(&self, served: ServedReply, turn: usize) -> Vec<u8> {
+        let ServedReply { mut bytes, is_stale } = served;
+        let mut asked = wire_form(self.query.name());
+        let is_same_length = skip_name(&bytes, HEADER_BYTES) == Some(HEADER_BYTES + asked.len());
+        // A cached response that the name does not exist is that of all types.
+        asked.extend(u16::from(self.query.query_type()).to_be_bytes());
+        let question = bytes.get_mut(HEADER_BYTES..HEADER_BYTES + asked.len());
+        let Some(question) = question.filter(|_| is_same_length) else {
+            return self.fail(ResponseCode::ServFail);
+        };
+        question.copy_from_slice(&asked);
+        bytes[..2].copy_from_slice(&self.id.to_be_bytes());
+        let authentic = bytes[3] & 0x20 != 0 && (self.wants_authentic || self.dnssec_ok);
+        bytes[2] = 0x80 | u8::from(self.recursion_desired);
+        bytes[3] = 0x80 | u8::from(authentic) << 5 | u8::from(self.checking_disabled) << 4 | bytes[3] & 0xf;
+        rotate_addresses(&mut bytes, turn);
+        if self.has_edns {
+            let option: &[u8] = if is_stale { &STALE_OPTION } else { &[] };
+            bytes.push(0);
+            bytes.extend(OPT.to_be_bytes());
+            bytes.extend(u16::try_from(UDP_BYTES_MAX).unwrap_or(u16::MAX).to_be_bytes());
+            bytes.extend([0, EDNS_VERSION, u8::from(self.dnssec_ok) << 7, 0, 0]);
+            bytes.push(u8::try_from(option.len()).unwrap_or(0));
+            bytes.extend(option);
+            let additional = u16::from_be_bytes([bytes[10], bytes[11]]).saturating_add(1);
+            bytes[10..12].copy_from_slice(&additional.to_be_bytes());
+        }
+        if bytes.len() > self.limit { self.truncated() } else { bytes }
+    }
+
+    /// Returns the question for an upstream server.
+    pub(crate) fn key(&self) -> QuestionKey {
+        QuestionKey {
+            dnssec_ok: self.dnssec_ok,
+            checking_disabled: self.checking_disabled,
+            ..QuestionKey::plain(self.query.name(), self.query.query_type())
+        }
+    }
+
+    /// Returns a question for the same type at another name, for an upstream server. `None` if the name is too long.
+    pub(crate) fn key_about(&self, name: &str) -> Option<QuestionKey> {
+        Some(QuestionKey::plain(&encode_name(name)?, self.query.query_type()))
     }
 
     /// Encodes a record. The name of the question is repeated in the spelling of the client. Returns `None` for a name
@@ -269,144 +351,4 @@ fn record_type(wanted: RecordType) -> dns::RecordType {
     ];
     let found = TYPES.into_iter().find(|(of_message, _)| *of_message == wanted);
     found.map_or(dns::RecordType::Other, |(_, of_zone)| of_zone)
-}
-
-#[cfg(test)]
-mod tests {
-    use model::discovery::dns::{Answer, Record as ZoneRecord};
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// Encodes a question for the IPv4 addresses of a name, with EDNS if a size is given.
-    fn packet(name: &str, payload: Option<u16>) -> Vec<u8> {
-        let mut message = Message::new(0x1234, MessageType::Query, OpCode::Query);
-        message.add_query(Query::query(encode_name(name).unwrap(), RecordType::A));
-        if let Some(payload) = payload {
-            let mut edns = Edns::new();
-            edns.set_max_payload(payload);
-            message.set_edns(edns);
-        }
-        message.to_vec().unwrap()
-    }
-
-    fn request(bytes: &[u8], transport: Transport) -> Request {
-        let parsed = parse(bytes, transport, true);
-        let ParseResult::Question(request) = parsed else { panic!("{parsed:?}") };
-        request
-    }
-
-    fn code(parsed: ParseResult) -> ResponseCode {
-        let ParseResult::Error(bytes) = parsed else { panic!("{parsed:?}") };
-        let message = Message::from_vec(&bytes).unwrap();
-        assert_eq!(message.metadata.id, 0x1234);
-        message.metadata.response_code
-    }
-
-    /// Returns an answer with many addresses.
-    fn many(owner: &str, count: u8) -> Answer {
-        let record = |last| ZoneRecord {
-            owner: owner.to_owned(),
-            ttl: 5,
-            data: RecordData::A([10, 0, 0, last].into()),
-        };
-        Answer {
-            code: dns::ResponseCode::NoError,
-            answers: (0..count).map(record).collect(),
-            authority: Vec::new(),
-            additional: vec![record(255)],
-            chase: None,
-        }
-    }
-
-    #[test]
-    fn what_is_no_question_gets_an_error_or_nothing() {
-        let good = packet("web.shop", None);
-        let edited = |edit: fn(&mut Vec<u8>)| {
-            let mut bytes = good.clone();
-            edit(&mut bytes);
-            parse(&bytes, Transport::Udp, true)
-        };
-        assert!(matches!(edited(|bytes| bytes.truncate(11)), ParseResult::Ignored));
-        assert!(matches!(edited(|bytes| bytes[2] |= 0x80), ParseResult::Ignored));
-        assert_eq!(code(edited(|bytes| bytes[2] |= 0x20)), ResponseCode::NotImp);
-        assert_eq!(code(edited(|bytes| bytes[5] = 0)), ResponseCode::FormErr);
-        assert_eq!(code(edited(|bytes| bytes.truncate(14))), ResponseCode::FormErr);
-        // Class CH.
-        assert_eq!(code(edited(|bytes| *bytes.last_mut().unwrap() = 3)), ResponseCode::Refused);
-        let mut future = packet("web.shop", Some(1232));
-        // Version field of the OPT record: its last 6 bytes are the extended code, version, flags and length.
-        let at = future.len() - 5;
-        future[at] = 1;
-        // BADVERS (RFC 6891 §9) has the number of BADSIG.
-        assert_eq!(u16::from(code(parse(&future, Transport::Udp, true))), 16);
-    }
-
-    #[test]
-    fn a_large_answer_is_cut_to_the_size_of_the_transport() {
-        for (payload, transport, limit, is_cut) in [
-            (None, Transport::Udp, 512, true),
-            (Some(100), Transport::Udp, 512, true),
-            (Some(4096), Transport::Udp, 1232, true),
-            (None, Transport::Tcp, 65_535, false),
-        ] {
-            let request = request(&packet("WEB.shop", payload), transport);
-            let bytes = request.answer(&many("web.shop", 200), Vec::new(), 7);
-            assert!(bytes.len() <= limit, "{}", bytes.len());
-            let message = Message::from_vec(&bytes).unwrap();
-            assert_eq!((message.metadata.truncation, message.edns.is_some()), (is_cut, payload.is_some()));
-            assert!(message.answers.len() > 20 && (message.answers.len() < 200) == is_cut);
-            assert_eq!(
-                message.answers[0].data,
-                RData::A(A([10, 0, 0, 7].into())),
-                "rotated before it is cut"
-            );
-            assert_eq!(message.answers[0].name.to_ascii(), "WEB.shop.", "the spelling of the question");
-        }
-    }
-
-    /// Additional records are left out before answers, which is no truncation.
-    #[test]
-    fn additional_records_are_left_out_first() {
-        let request = request(&packet("web.shop", None), Transport::Udp);
-        let mut answer = many("web.shop", 5);
-        answer.additional = many("other.shop", 100).answers;
-        let message = Message::from_vec(&request.answer(&answer, Vec::new(), 0)).unwrap();
-        assert_eq!(
-            (message.metadata.truncation, message.answers.len(), message.additionals.len()),
-            (false, 5, 0)
-        );
-    }
-
-    #[test]
-    fn a_forwarded_response_gets_the_id_of_the_client() {
-        let request = request(&packet("web.shop", None), Transport::Udp);
-        let mut response = packet("web.shop", None);
-        response[..2].copy_from_slice(&[9, 9]);
-        assert_eq!(request.relay(response.clone())[..2], [0x12, 0x34]);
-        response.resize(600, 0);
-        let cut = Message::from_vec(&request.relay(response)).unwrap();
-        assert!(cut.metadata.truncation && cut.answers.is_empty());
-    }
-
-    proptest! {
-        /// No bytes make the parser or the encoder fail, and every response has the id of the request.
-        #[test]
-        fn any_bytes_are_survived(start in prop::collection::vec(any::<u8>(), 0..64), flip in any::<(u16, u8)>(), payload in any::<Option<u16>>()) {
-            let mut edited = packet("web.shop.svc.cluster.local", payload);
-            let at = usize::from(flip.0) % edited.len();
-            edited[at] ^= flip.1;
-            for bytes in [start, edited] {
-                match parse(&bytes, Transport::Udp, false) {
-                    ParseResult::Question(request) => {
-                        let labels = request.question().labels;
-                        let answer = request.answer(&many(&labels.join("."), 50), Vec::new(), 3);
-                        prop_assert!(answer.len() <= request.limit && answer[..2] == bytes[..2]);
-                    }
-                    ParseResult::Error(response) => prop_assert_eq!(&response[..2], &bytes[..2]),
-                    ParseResult::Ignored => {}
-                }
-            }
-        }
-    }
 }
