@@ -110,6 +110,7 @@ step "build and lints" env RUSTC_WORKSPACE_WRAPPER="$PWD/lab/lint.sh" cargo buil
 [ "$failed" = 0 ] || finish
 step "formatting" cargo fmt --all --check
 step "formatting of the fuzz targets" cargo fmt --manifest-path fuzz/Cargo.toml --check
+step "Python client" env PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover --start-directory clients/python/tests
 begin "API contract (schemathesis)" lab/schemathesis.sh
 begin "API documents (validators and generators)" lab/contract.sh
 begin "fuzzing" lab/fuzz.sh 5
