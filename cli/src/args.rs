@@ -24,6 +24,7 @@ pub mod label;
 pub(crate) mod namespace;
 pub mod patch;
 pub mod plan;
+pub mod quickstart;
 pub mod rebalance;
 pub mod security;
 pub mod settings;
@@ -232,6 +233,8 @@ pub enum Command {
     /// Run a demonstration cluster in network namespaces of this machine (runs `tidegate-lab`)
     #[command(disable_help_flag = true, after_help = help::DEMO_HELP)]
     Demo(Demo),
+    /// Set this machine up: control server, agent, and a pool of addresses of its network
+    Quickstart(quickstart::Quickstart),
     /// Collect the state of the cluster in one file for a report, without secrets
     #[command(name = "support-bundle", after_help = help::SUPPORT_BUNDLE_HELP)]
     SupportBundle(support_bundle::SupportBundle),

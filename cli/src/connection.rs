@@ -27,6 +27,19 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
+    /// Creates the connection to the default socket of this machine, without a token.
+    pub(crate) fn of_socket() -> Self {
+        let control = client::Connection {
+            urls: socket_url().into_iter().collect(),
+            ca_file: None,
+            pin: None,
+            identity: None,
+            token: TokenSource::None,
+        };
+        let curl = vec![format!("--unix-socket {}", client::socket::PATH_DEFAULT)];
+        Self { control, curl, warnings: Vec::new() }
+    }
+
     /// Resolves the settings: applies the defaults, and reads the token.
     pub(crate) fn of(global: &Global) -> Result<Self, Failure> {
         let mut warnings = Vec::new();
@@ -51,13 +64,16 @@ impl Connection {
     }
 }
 
-/// Returns the URL of the default socket ([`client::socket::PATH_DEFAULT`]) if this user has access to it, else
+/// Returns the URL of the default socket ([`client::socket::PATH_DEFAULT`]).
+fn socket_url() -> Option<Url> {
+    client::socket::parse(&format!("{}:{}", client::socket::SCHEME, client::socket::PATH_DEFAULT))?.ok()
+}
+
+/// Returns the URL of the default socket if this user has access to it, else
 /// [`API_DEFAULT`].
 fn default_api() -> Option<Url> {
-    let path = Path::new(client::socket::PATH_DEFAULT);
-    let socket =
-        UnixStream::connect(path).is_ok().then(|| client::socket::parse(&format!("unix:{}", path.display())));
-    socket.flatten().and_then(Result::ok).or_else(|| Url::parse(API_DEFAULT).ok())
+    let has_access = UnixStream::connect(client::socket::PATH_DEFAULT).is_ok();
+    socket_url().filter(|_| has_access).or_else(|| Url::parse(API_DEFAULT).ok())
 }
 
 /// Returns the token, and the `curl` option that refers to its file or variable. `None` if no token is

@@ -91,6 +91,14 @@ pub(crate) enum Failure {
         /// Text of the underlying error.
         cause: String,
     },
+    /// State of this machine or of its cluster that prevents the command.
+    #[error("{message}")]
+    Machine {
+        /// Error text without the remedy.
+        message: String,
+        /// Text that explains the remedy.
+        hint: String,
+    },
     /// Failure for some objects of a request. The outcome of each object has already been printed.
     #[error("{failed} of {total} failed")]
     Some {
@@ -154,6 +162,7 @@ impl Failure {
             Self::Usage { .. }
             | Self::Control(_)
             | Self::File { .. }
+            | Self::Machine { .. }
             | Self::Some { .. }
             | Self::NotReached { .. }
             | Self::StillOpen { .. }
@@ -169,6 +178,7 @@ impl Failure {
             Self::Refused(_)
             | Self::Control(_)
             | Self::File { .. }
+            | Self::Machine { .. }
             | Self::NotReached { .. }
             | Self::StillOpen { .. } => ExitCode::Failed,
             Self::Some { code, .. } => *code,
@@ -182,6 +192,7 @@ impl Failure {
     pub(crate) fn hints(&self) -> Vec<String> {
         match self {
             Self::Usage { hint, .. } => hint.iter().cloned().collect(),
+            Self::Machine { hint, .. } => vec![hint.clone()],
             Self::Control(error) => connection_hints(error),
             Self::NotReached { .. } => {
                 vec!["see `tidegate describe` for details, or wait longer with --at-most".to_owned()]

@@ -85,6 +85,16 @@ impl SettingsFile {
         Ok(Self { path: path.to_owned(), table })
     }
 
+    /// Returns the texts of a key: one of a string, those of an array of strings, none if the key is missing.
+    #[must_use]
+    pub fn texts(&self, key: &str) -> Vec<String> {
+        let values = match self.table.get(key) {
+            Some(Value::Array(values)) => values.iter().collect(),
+            other => Vec::from_iter(other),
+        };
+        values.into_iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+
     /// Makes the values in the file the defaults of the arguments of `command` and of its subcommand
     /// `subcommand`. Returns the changed command.
     ///

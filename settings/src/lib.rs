@@ -134,6 +134,15 @@ mod tests {
     }
 
     #[test]
+    fn texts_of_a_file_are_read_without_the_program() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "api = ['b', 'c']\nnode = 'd'\nlimit = 7").unwrap();
+        let file = SettingsFile::read(file.path()).unwrap();
+        let texts = ["api", "node", "limit", "absent"].map(|key| file.texts(key).join(" "));
+        assert_eq!(texts, ["b c", "d", "", ""]);
+    }
+
+    #[test]
     fn flags_win_over_the_file_and_the_file_over_defaults() {
         let text = "api = ['b', 'c']\nlimit = 7\nallow = true\npaths = '/x'\ndeep = true";
         let cli = parsed(text, &["files"]).unwrap();

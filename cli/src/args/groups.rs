@@ -44,7 +44,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "export",
         ],
     ),
-    ("This machine", &["demo", "login", "context", "completions", "version"]),
+    ("This machine", &["demo", "quickstart", "login", "context", "completions", "version"]),
     ("Administer", &["backup", "store", "token", "role", "whoami", "can-i", "node", "support-bundle"]),
 ];
 

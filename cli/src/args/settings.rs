@@ -112,9 +112,9 @@ fn apply_timeout(cli: &mut Cli, matches: &ArgMatches) {
 }
 
 /// Returns the settings file to use: that of the context given by flag or variable, else that of the current context,
-/// else `config.toml` if it exists. `login` and `context` use none.
+/// else `config.toml` if it exists. `login`, `context` and `quickstart` use none.
 fn settings_file(matches: &ArgMatches) -> Result<Option<PathBuf>, Failure> {
-    if matches!(matches.subcommand_name(), Some("login" | "context")) {
+    if matches!(matches.subcommand_name(), Some("login" | "context" | "quickstart")) {
         return Ok(None);
     }
     let Some(directory) = context::directory() else { return Ok(None) };

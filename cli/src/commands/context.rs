@@ -58,11 +58,53 @@ pub(crate) async fn login(
     if has_token {
         fs::rename(&tried, &token_file).map_err(|error| failed(&token_file, &error))?;
     }
-    let text = settings(&url, &global, has_token.then_some(&token_file));
-    write_private(&settings_of(&directory, &name), &text)?;
-    write_private(&directory.join("context"), &format!("{name}\n"))?;
+    let text = settings(url.as_str(), &global, has_token.then_some(&token_file));
+    make_current(&directory, &name, &text)?;
     terminal.print(&format!("context {name}: {}, as {}\n", clean(url.as_str()), clean(&identity)))?;
     Ok(ExitCode::Success)
+}
+
+/// Writes the settings file of a context and makes it the current one.
+fn make_current(directory: &Path, name: &Name, text: &str) -> Result<(), Failure> {
+    write_private(&settings_of(directory, name), text)?;
+    write_private(&directory.join("context"), &format!("{name}\n"))
+}
+
+/// Stores a connection with its token as a context, without a request, and makes it the current one. `api` is the URL of
+/// the control server.
+pub(super) fn store(
+    directory: &Path,
+    name: &Name,
+    api: &str,
+    global: &Global,
+    token: &str,
+) -> Result<(), Failure> {
+    create_directory(&directory.join("contexts"))?;
+    let token_file = token_of(directory, name);
+    write_private(&token_file, &format!("{token}\n"))?;
+    make_current(directory, name, &settings(api, global, Some(&token_file)))
+}
+
+/// Deletes a context that exists or not, and the directories if they are empty then. If it is the current one, `previous`
+/// becomes the current one.
+pub(super) fn remove(directory: &Path, name: &Name, previous: Option<&Name>) -> Result<(), Failure> {
+    for path in [settings_of(directory, name), token_of(directory, name)] {
+        if path.exists() {
+            fs::remove_file(&path).map_err(|error| failed(&path, &error))?;
+        }
+    }
+    if current(directory).as_ref() == Some(name) {
+        let path = directory.join("context");
+        match previous {
+            Some(previous) => write_private(&path, &format!("{previous}\n"))?,
+            None => fs::remove_file(&path).map_err(|error| failed(&path, &error))?,
+        }
+    }
+    for path in [directory.join("contexts"), directory.to_owned()] {
+        // Fails if other files are there.
+        let _is_used = fs::remove_dir(path);
+    }
+    Ok(())
 }
 
 pub(crate) fn run(command: &Context, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
@@ -152,8 +194,8 @@ fn token(global: &Global, from_stdin: bool) -> Result<Option<String>, Failure> {
 }
 
 /// Returns the contents of the settings file of a context.
-fn settings(url: &Url, global: &Global, token_file: Option<&PathBuf>) -> String {
-    let url = url.as_str().trim_end_matches('/');
+fn settings(api: &str, global: &Global, token_file: Option<&PathBuf>) -> String {
+    let url = api.trim_end_matches('/');
     let absolute =
         |path: &PathBuf| fs::canonicalize(path).unwrap_or_else(|_| path.clone()).display().to_string();
     let keys = [
@@ -174,7 +216,8 @@ fn name_of(url: &Url) -> Result<Name, Failure> {
     Name::parse(&host).map_err(|_| Failure::usage("the context has no name", "give one with --name NAME"))
 }
 
-fn home() -> Result<PathBuf, Failure> {
+/// Returns the configuration directory of the user.
+pub(super) fn home() -> Result<PathBuf, Failure> {
     directory().ok_or_else(|| {
         Failure::usage(
             "there is no configuration directory",
@@ -188,7 +231,7 @@ fn create_directory(path: &Path) -> Result<(), Failure> {
 }
 
 /// Writes a file that only the user can read. A reader finds the old or the new contents.
-fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
+pub(super) fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
     let temporary = path.with_extension(format!("tmp-{}", std::process::id()));
     let written = fs::OpenOptions::new()
         .write(true)
@@ -203,6 +246,6 @@ fn write_private(path: &Path, text: &str) -> Result<(), Failure> {
     })
 }
 
-fn failed(path: &Path, error: &std::io::Error) -> Failure {
+pub(super) fn failed(path: &Path, error: &std::io::Error) -> Failure {
     Failure::File { path: path.to_owned(), cause: error.to_string() }
 }

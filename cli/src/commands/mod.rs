@@ -29,6 +29,7 @@ mod patch;
 mod plans;
 mod programs;
 mod prompt;
+mod quickstart;
 mod rebalance;
 mod repeat;
 mod rollback;
@@ -70,6 +71,9 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
     }
     if let Command::Context(command) = &command {
         return context::run(command, terminal);
+    }
+    if let Command::Quickstart(arguments) = command {
+        return quickstart::run(global, arguments, terminal).await;
     }
     let connection = Connection::of(&global)?;
     for warning in &connection.warnings {
@@ -143,7 +147,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         }
         Command::Api(command) => fields::run(&command, terminal),
         // Handled above.
-        Command::Login(_) | Command::Context(_) => Ok(ExitCode::Success),
+        Command::Login(_) | Command::Context(_) | Command::Quickstart(_) => Ok(ExitCode::Success),
         Command::Version => version::run(&client, terminal).await,
         Command::Manual { share } => {
             man_pages::write(Cli::command(), man_pages::Section::User, &share)?;

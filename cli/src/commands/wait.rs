@@ -3,7 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use model::{kinds::resource::Kind, primitives::quantity::Revision};
+use model::{
+    kinds::resource::Kind,
+    primitives::{name::Name, quantity::Revision},
+};
 
 use super::get::{object_path, parse_located};
 use crate::{
@@ -45,6 +48,19 @@ pub(super) async fn for_all_nodes(
     poll(client, &subject, &PollOptions { goal, at_most, is_quiet: false }, terminal).await?;
     terminal.note(&format!("{} {}", subject.name(), words(goal)));
     Ok(())
+}
+
+/// Waits until a Node is ready. Prints progress on stderr only.
+pub(super) async fn for_node(
+    client: &Client,
+    node: &Name,
+    at_most: Duration,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let path = format!("/v1/{}/{node}", Kind::Node.plural());
+    let subject = PolledObjects::Object { name: format!("node/{node}"), path };
+    let goal = Goal::Condition { condition: "Ready".to_owned(), status: "True".to_owned() };
+    poll(client, &subject, &PollOptions { goal: &goal, at_most, is_quiet: false }, terminal).await
 }
 
 /// Goal of the polls, and their limits.

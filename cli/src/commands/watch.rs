@@ -175,6 +175,7 @@ fn is_final(failure: &Failure) -> bool {
         Failure::Control(error) => matches!(error, Error::TooLarge { .. }),
         Failure::Usage { .. }
         | Failure::File { .. }
+        | Failure::Machine { .. }
         | Failure::Some { .. }
         | Failure::NotReached { .. }
         | Failure::StillOpen { .. }

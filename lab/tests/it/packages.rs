@@ -1,6 +1,7 @@
 //! Tests of the Debian packages: they are built, installed on a machine with systemd and dpkg, upgraded while
 //! a client sends traffic, removed and purged.
 
+mod quickstart;
 mod stage;
 
 use std::{fs, process::Command};
@@ -168,7 +169,7 @@ fn an_agent_waits_for_its_settings_keeps_them_and_leaves_no_process_when_it_is_p
 }
 
 /// The packages contain the demonstration: after one `apt-get install`, `tidegate demo` starts a cluster, sends
-/// requests, and leaves nothing.
+/// requests, and leaves nothing. Then `tidegate quickstart` sets the machine itself up, and `--undo` removes that.
 #[test]
 fn installed_packages_bring_up_a_cluster_with_one_command() {
     let stage = Stage::new();
@@ -188,6 +189,7 @@ fn installed_packages_bring_up_a_cluster_with_one_command() {
     let refused =
         stage.machine.run("setpriv --reuid nobody --regid nogroup --clear-groups tidegate demo 2>&1 || true");
     assert!(refused.unwrap().contains("run it with sudo"));
+    quickstart::check(&stage);
 }
 
 /// If a `policy-rc.d` script forbids the start of services, as in an image build, the packages start nothing,

@@ -28,7 +28,7 @@ use lab::{
 };
 
 /// Port of the servers in docs/how-to/debian-packages.md.
-const PORT: u16 = 8080;
+pub(crate) const PORT: u16 = 8080;
 /// Number of successes of each kind required before and after an event.
 const STEADY: usize = 20;
 /// Pause of a client after a reply, which leaves CPU time for the event.
@@ -88,7 +88,7 @@ pub(crate) fn guide(section: &str, language: &str) -> String {
 /// Machine on which packages are installed, with its network.
 pub(crate) struct Stage {
     _servers: Vec<EchoServer>,
-    _fabric: Namespace,
+    fabric: Namespace,
     _places: Vec<Namespace>,
     /// Network namespace of the client.
     pub(crate) client: Namespace,
@@ -107,10 +107,15 @@ impl Stage {
         let servers = ["a", "b"].iter().zip(&places);
         let servers = servers.map(|(name, place)| EchoServer::start(place, name, PORT).unwrap()).collect();
         machine.namespace().sysctl("net/ipv4/ip_forward", "1").unwrap();
-        let stage = Self { _servers: servers, _fabric: fabric, _places: places.into(), client, machine };
+        let stage = Self { _servers: servers, fabric, _places: places.into(), client, machine };
         stage.put_what_belongs_to_others();
         stage.copy_packages();
         stage
+    }
+
+    /// Adds a host with the address `192.0.2.HOST` to the network.
+    pub(crate) fn place(&self, name: &str, host: u8) -> Namespace {
+        place(&self.fabric, name, host)
     }
 
     /// Creates nftables and iptables rules, an ipset, a route and an address that do not belong to Tidegate.
