@@ -33,7 +33,7 @@ step() { # step NAME COMMAND…: a check that is a stage of its own
   ended "$1" "$begin"
 }
 
-# Process ids of stages that run beside the tests, which mostly wait; nice, because tests watch clocks.
+# Process ids of stages that run beside others, such as the tests, which mostly wait; nice, because tests watch clocks.
 declare -A beside=()
 
 begin() { # begin NAME COMMAND…: starts a stage; `conclude NAME` shows its output
@@ -56,10 +56,10 @@ await() { # await NAME: shows the output of a stage; its status is that of the s
   return "$status"
 }
 
-conclude() { # conclude NAME
+conclude() { # conclude NAME [STAGE]: ends a stage that ran beside another, by default the tests
   local begin end
   check "$1" await "$1"
-  read -r begin end <"target/steps/$1.time" && ended "$1, beside the tests" "$begin" "$end"
+  read -r begin end <"target/steps/$1.time" && ended "$1, beside the ${2:-tests}" "$begin" "$end"
 }
 
 # Figures of the tests themselves: the connections that the differential test drew.
@@ -82,7 +82,7 @@ run_tests() {
   local begin=$SECONDS
   echo "== tests"
   rm -f target/tmp/differential-mix.txt
-  lab/run-tests.sh | tee target/tests.log
+  RUSTC_WORKSPACE_WRAPPER="$PWD/lab/lint.sh" lab/run-tests.sh | tee target/tests.log
   ended tests "$begin"
   local ok bad ignored
   read -r ok bad ignored < <(awk '/^tests: /{print $2, $4, $6}' target/tests.log)
@@ -100,16 +100,20 @@ if [ "$(id -u)" != 0 ]; then
   failed=1
   finish
 fi
-if ! lab/setup.sh; then
+# The build needs few packages; the others are installed beside it.
+if ! lab/setup.sh lab; then
   failed=1
   finish
 fi
+begin "packages for the tests" lab/setup.sh test
 
-step "build" cargo build --workspace --locked --all-targets
+# Compiles and lints in one pass. The other stages have workspaces or targets of their own.
+step "build and lints" env RUSTC_WORKSPACE_WRAPPER="$PWD/lab/lint.sh" cargo build --workspace --locked --all-targets
+conclude "packages for the tests" build
 [ "$failed" = 0 ] || finish
 step "formatting" cargo fmt --all --check
 step "formatting of the fuzz targets" cargo fmt --manifest-path fuzz/Cargo.toml --check
-step "lints" cargo clippy --workspace --locked --all-targets --quiet -- -D warnings
+step "Python client" env PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover --start-directory clients/python/tests
 begin "API contract (schemathesis)" lab/schemathesis.sh
 begin "API documents (validators and generators)" lab/contract.sh
 begin "fuzzing" lab/fuzz.sh 5

@@ -22,6 +22,7 @@ mod guards;
 mod health;
 mod health_guard;
 mod lag;
+mod lowering;
 mod maintenance;
 mod not_checked;
 mod oracle;

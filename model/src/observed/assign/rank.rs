@@ -96,3 +96,25 @@ pub(crate) fn rendezvous(address: IpAddr, node: &Name) -> u64 {
     mixed = (mixed ^ (mixed >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
     mixed ^ (mixed >> 33)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Control servers of several versions select the same nodes, and an upgrade moves no address.
+    #[test]
+    fn scores_are_the_same_in_every_version() {
+        let cases = [
+            ("192.0.2.10", "a", 0xE23A_367C_AEAC_B0FA),
+            ("192.0.2.10", "b", 0x69B6_12A6_B3B3_5F5C),
+            ("2001:db8::1", "node-1.example.org", 0x4030_FF97_2A69_7D24),
+        ];
+        for (address, node, score) in cases {
+            assert_eq!(
+                rendezvous(address.parse().unwrap(), &Name::parse(node).unwrap()),
+                score,
+                "{address} {node}"
+            );
+        }
+    }
+}
