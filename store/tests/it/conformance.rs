@@ -32,6 +32,7 @@ macro_rules! every_scenario {
                 statuses_are_replaced_and_removed_and_move_no_revision,
                 statuses_beyond_a_limit_are_refused,
                 a_new_epoch_keeps_the_state_and_refuses_the_old_life,
+                nobody_else_writes_to_an_exclusive_store,
             }
             audit::{
                 audit_is_kept_with_its_commit_and_listed_newest_first,

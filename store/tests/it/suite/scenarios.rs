@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use futures::FutureExt as _;
 use model::{
     cluster::change::{
         Change,
@@ -308,4 +309,14 @@ pub(crate) async fn a_new_epoch_keeps_the_state_and_refuses_the_old_life(place: 
     let old_life = store.commit(at(1), &[added(2, 1)]).await;
     assert!(matches!(old_life, Err(CommitError::Stale { current }) if current == later), "{old_life:?}");
     store.commit(later, &[added(2, 1)]).await.unwrap();
+}
+
+/// The server that waits for writes of others would otherwise read the store again without an end.
+pub(crate) async fn nobody_else_writes_to_an_exclusive_store(place: Place) {
+    let store = place.open().await;
+    store.commit(at(0), &[added(1, 0)]).await.unwrap();
+    if !store.is_shared() {
+        assert!(store.moved(at(0)).now_or_never().is_none());
+        assert!(store.moved(at(1)).now_or_never().is_none());
+    }
 }
