@@ -21,8 +21,8 @@ readonly PARTS=(
   "decisions model --lib,--test=it model/src/observed/assign/*.rs model/src/observed/health/*.rs"
   "bfd bfd --lib,--test=it node-agent/bfd/src/*.rs"
   "bgp bgp --lib,--test=it node-agent/bgp/src/rib.rs node-agent/bgp/src/rib/*.rs node-agent/bgp/src/export.rs node-agent/bgp/src/session/*.rs node-agent/bgp/src/wire/errors.rs"
-  "planners dataplane,node-agent --lib,--test=it,--,plan,golden,previews,nftables_state,iptables_state,ipvs_state node-agent/dataplane/src/*/plan.rs"
-  "ownership announce,node-agent --lib,--test=it,--,ownership,machine,owners node-agent/announce/src/l2/machine*.rs node-agent/announce/src/ownership/*.rs"
+  "planners dataplane,node-agent --tests,--,plan,golden,previews,nftables_state,iptables_state,ipvs_state node-agent/dataplane/src/*/plan.rs"
+  "ownership announce,node-agent --tests,--,ownership,machine,owners node-agent/announce/src/l2/machine*.rs node-agent/announce/src/ownership/*.rs"
   "store store --lib,--test=it store/src/memory.rs store/src/etcd/write.rs"
 )
 
