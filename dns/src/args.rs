@@ -86,6 +86,15 @@ pub struct Args {
         value_parser = parse_server
     )]
     pub upstream: Vec<SocketAddr>,
+    /// Networks whose clients get answers, separated by commas; other clients are refused [default: all]
+    #[arg(
+        long,
+        env = "TIDEGATE_DNS_CLIENT_NETWORK",
+        hide_env_values = true,
+        value_name = "NETWORK,…",
+        value_delimiter = ','
+    )]
+    pub client_network: Vec<IpNet>,
     /// Maximum number of cached responses of upstream servers with records; 0 disables the cache for them
     #[arg(
         long, env = "TIDEGATE_DNS_CACHE_ENTRIES", hide_env_values = true, value_name = "NUMBER", default_value = "10000",

@@ -6,7 +6,8 @@
 
 mod cache;
 mod flights;
-mod lru;
+mod loops;
+pub(crate) mod lru;
 mod upstream;
 
 use std::{
@@ -17,7 +18,7 @@ use std::{
 
 use tokio::{
     sync::oneshot,
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 pub(crate) use self::{cache::CacheOptions, upstream::ForwardError};
@@ -35,6 +36,8 @@ use crate::{
 const LIMITS: FlightLimits = FlightLimits { asked: 1000, waiting: 10_000 };
 /// Time after which an expired response is served instead of waiting longer (RFC 8767 §5).
 const STALE_DELAY: Duration = Duration::from_millis(1800);
+/// Interval of checks for loops, which include only servers that may have one.
+const LOOP_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum time for which a client waits in the queue and for the upstream servers.
 const WAITING_TIME_MAX: Duration = Duration::from_secs(10);
 
@@ -153,6 +156,20 @@ impl Forwarder {
                 Ok(ForwardedReply { served, is_from_upstream: true })
             }
             (LookupResult::Missing, None) => Err(ForwardError::Unanswered(None)),
+        }
+    }
+
+    /// Returns true if a question is one of the checks for loops that came back through an upstream server.
+    pub(crate) fn is_loop_check(&self, key: &QuestionKey) -> bool {
+        self.0.upstreams.is_loop_check(&key.name)
+    }
+
+    /// Checks the upstream servers for loops until the task is cancelled.
+    pub(crate) async fn watch_loops(&self) {
+        loop {
+            let looping = self.0.upstreams.check_loops().await;
+            self.0.metrics.upstream_loops.set(i64::try_from(looping).unwrap_or(i64::MAX));
+            sleep(LOOP_CHECK_INTERVAL).await;
         }
     }
 

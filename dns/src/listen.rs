@@ -1,9 +1,16 @@
 //! Sockets of the server: UDP and TCP at each address.
 
+mod error_limit;
 mod tcp;
 mod udp;
 
-use std::{io, net::SocketAddr, num::NonZeroUsize, sync::Arc, thread};
+use std::{
+    io,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    num::NonZeroUsize,
+    sync::Arc,
+    thread,
+};
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio_util::sync::CancellationToken;
@@ -12,6 +19,10 @@ use crate::responder::Responder;
 
 /// Maximum number of UDP sockets for one address.
 const SOCKETS_MAX: usize = 8;
+/// Size of the kernel's buffer for questions of one UDP socket in bytes. The kernel may limit it further.
+const UDP_BUFFER_BYTES: usize = 1 << 20;
+/// Length of the network of an IPv6 source, which may use any address of it.
+const IPV6_SOURCE_PREFIX: u32 = 64;
 /// Length of the queue of connections that have not been accepted.
 const BACKLOG: i32 = 128;
 
@@ -43,14 +54,26 @@ impl Sockets {
     /// Answers questions until stopped.
     pub(crate) async fn serve(self, responder: Arc<Responder>, stop: CancellationToken) {
         let mut tasks = tokio::task::JoinSet::new();
-        let connections = Arc::new(tcp::Limit::default());
+        let connections = Arc::new(tcp::ConnectionLimit::default());
+        let errors = Arc::new(udp::ErrorGate::default());
         for socket in self.udp {
-            tasks.spawn(udp::serve(Arc::new(socket), Arc::clone(&responder)));
+            tasks.spawn(udp::serve(Arc::new(socket), Arc::clone(&responder), Arc::clone(&errors)));
         }
         for listener in self.tcp {
             tasks.spawn(tcp::serve(listener, Arc::clone(&responder), Arc::clone(&connections)));
         }
         stop.cancelled().await;
+    }
+}
+
+/// Returns the source to which the limits apply: the address, or the network of an IPv6 address.
+fn source_of(client: IpAddr) -> IpAddr {
+    match client {
+        IpAddr::V4(_) => client,
+        IpAddr::V6(address) => {
+            let mask = u128::MAX << (u128::BITS - IPV6_SOURCE_PREFIX);
+            Ipv6Addr::from_bits(address.to_bits() & mask).into()
+        }
     }
 }
 
@@ -60,6 +83,7 @@ fn bind_udp(address: SocketAddr) -> io::Result<tokio::net::UdpSocket> {
         socket.set_only_v6(true)?;
     }
     socket.set_reuse_port(true)?;
+    socket.set_recv_buffer_size(UDP_BUFFER_BYTES)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     tokio::net::UdpSocket::from_std(socket.into())

@@ -23,6 +23,10 @@ pub(crate) enum Outcome {
     Stale,
     /// Answered without records, because it is for all types at a name outside of the cluster zone (RFC 8482).
     AllTypes,
+    /// Refused, because the client is in none of the client networks.
+    OutsideClient,
+    /// Refused, because the question is a check for loops that came back through an upstream server.
+    Loop,
     /// Refused, because the name is outside of the cluster zone and there is no upstream server, or the client does not
     /// want it to be forwarded.
     Refused,
@@ -72,6 +76,10 @@ pub(crate) struct Metrics {
     pub(crate) upstream_questions: Counter,
     /// Questions that no upstream server answered without a failure.
     pub(crate) upstream_failures: Counter,
+    /// Upstream servers that are not used because they forward questions back to this server.
+    pub(crate) upstream_loops: Gauge,
+    /// Error responses over UDP that were truncated or not sent because their source had too many.
+    pub(crate) limited_errors: Counter,
     /// Questions that wait for the response of an upstream server.
     upstream_in_flight: Gauge,
     cache_entries: Family<ContentLabels, Gauge>,
@@ -104,6 +112,17 @@ impl Default for Metrics {
         let (upstream_questions, upstream_failures) = (Counter::default(), Counter::default());
         let (upstream_in_flight, cache_entries) =
             (Gauge::default(), Family::<ContentLabels, Gauge>::default());
+        let (upstream_loops, limited_errors) = (Gauge::default(), Counter::default());
+        registry.register(
+            "upstream_loops",
+            "Upstream servers that are not used because they forward questions back to this server",
+            upstream_loops.clone(),
+        );
+        registry.register(
+            "limited_errors",
+            "Error responses over UDP that were truncated or not sent because their source had too many",
+            limited_errors.clone(),
+        );
         let (cache_evictions, cache_renewals) = (Counter::default(), Counter::default());
         registry.register(
             "upstream_questions",
@@ -136,6 +155,8 @@ impl Default for Metrics {
             upstream_questions,
             upstream_failures,
             upstream_in_flight,
+            upstream_loops,
+            limited_errors,
             cache_entries,
             cache_evictions,
             cache_renewals,

@@ -1,8 +1,9 @@
 //! Decision on each question: answer from the cluster zone, forward, or refuse.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use hickory_proto::op::ResponseCode;
+use ipnet::IpNet;
 use model::{
     discovery::dns::{Answer, Resolution, Zone, answer},
     primitives::name::Name,
@@ -22,6 +23,8 @@ pub(crate) type Zones = watch::Receiver<Option<Arc<Zone>>>;
 #[derive(Debug)]
 pub(crate) struct Responder {
     domain: Name,
+    /// Networks whose clients get answers. Empty for all.
+    clients: Vec<IpNet>,
     zones: Zones,
     forwarder: Option<Forwarder>,
     metrics: Arc<Metrics>,
@@ -48,14 +51,16 @@ pub(crate) struct Job {
 }
 
 impl Responder {
-    /// Creates a responder for a cluster zone. Questions outside of it go to `forwarder`.
+    /// Creates a responder for a cluster zone. Questions outside of it go to `forwarder`. Clients outside of the
+    /// networks `clients` are refused, unless the list is empty.
     pub(crate) const fn new(
         domain: Name,
+        clients: Vec<IpNet>,
         zones: Zones,
         forwarder: Option<Forwarder>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { domain, zones, forwarder, metrics }
+        Self { domain, clients, zones, forwarder, metrics }
     }
 
     /// Returns the metrics of the server.
@@ -63,8 +68,8 @@ impl Responder {
         &self.metrics
     }
 
-    /// Returns the next step for a packet. Never waits.
-    pub(crate) fn begin(&self, packet: &[u8], transport: Transport) -> Step {
+    /// Returns the next step for a packet of a client. Never waits.
+    pub(crate) fn begin(&self, packet: &[u8], client: IpAddr, transport: Transport) -> Step {
         let request = match parse(packet, transport, self.forwarder.is_some()) {
             ParseResult::Question(request) => request,
             ParseResult::Error(response) => return self.respond(Outcome::Malformed, response),
@@ -73,6 +78,12 @@ impl Responder {
                 return Step::Discard;
             }
         };
+        if self.forwarder.as_ref().is_some_and(|forwarder| forwarder.is_loop_check(&request.key())) {
+            return self.respond(Outcome::Loop, request.fail(ResponseCode::Refused));
+        }
+        if !self.clients.is_empty() && !self.clients.iter().any(|network| network.contains(&client)) {
+            return self.respond(Outcome::OutsideClient, request.fail(ResponseCode::Refused));
+        }
         let question = request.question();
         let Some(zone) = self.zones.borrow().clone() else {
             let domain = self.domain.as_str().split('.').rev();

@@ -62,7 +62,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let settings = zone_settings(&args);
     let (sender, zones) = watch::channel(restored(&args, &settings, &metrics));
     let forwarder = Forwarder::new(args.upstream.clone(), cache_options(&args), Arc::clone(&metrics));
-    let responder = Responder::new(args.domain.clone(), zones.clone(), forwarder, Arc::clone(&metrics));
+    let responder = Responder::new(
+        args.domain.clone(),
+        args.client_network.clone(),
+        zones.clone(),
+        forwarder.clone(),
+        Arc::clone(&metrics),
+    );
     let follower = Follower { client, settings, zones: sender, metrics: Arc::clone(&metrics) };
     let stop = CancellationToken::new();
     tracing::info!(listen = ?args.listen, domain = %args.domain, upstream = ?args.upstream, "started");
@@ -75,6 +81,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         () = sockets.serve(Arc::new(responder), stop.clone()) => {}
         served = serve::serve(status, metrics) => served?,
         () = keep(&args, zones) => {}
+        () = watch_loops(forwarder.as_ref()) => {}
         () = feed_watchdog(&notifier) => {}
         _ = terminated.recv() => {}
         _ = interrupted.recv() => {}
@@ -100,6 +107,13 @@ async fn feed_watchdog(notifier: &Notifier) {
     loop {
         notifier.say("WATCHDOG=1");
         tokio::time::sleep(interval).await;
+    }
+}
+
+async fn watch_loops(forwarder: Option<&Forwarder>) {
+    match forwarder {
+        Some(forwarder) => forwarder.watch_loops().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 /// Map with at most `entries_max` entries and `bytes_max` bytes. All operations take logarithmic time.
 #[derive(Debug)]
-pub(super) struct Lru<K, V> {
+pub(crate) struct Lru<K, V> {
     slots: HashMap<K, Slot<V>>,
     /// Keys in the order of their last use.
     order: BTreeMap<u64, K>,
@@ -26,21 +26,21 @@ struct Slot<V> {
 }
 
 impl<K: Clone + Eq + Hash, V> Lru<K, V> {
-    pub(super) fn new(entries_max: usize, bytes_max: usize) -> Self {
+    pub(crate) fn new(entries_max: usize, bytes_max: usize) -> Self {
         Self { slots: HashMap::new(), order: BTreeMap::new(), uses: 0, bytes: 0, entries_max, bytes_max }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 
     /// Returns an entry without using it.
-    pub(super) fn peek(&mut self, key: &K) -> Option<&mut V> {
+    pub(crate) fn peek(&mut self, key: &K) -> Option<&mut V> {
         self.slots.get_mut(key).map(|slot| &mut slot.value)
     }
 
     /// Marks an entry as used, if it exists.
-    pub(super) fn touch(&mut self, key: &K) {
+    pub(crate) fn touch(&mut self, key: &K) {
         let Some(slot) = self.slots.get_mut(key) else { return };
         if let Some(key) = self.order.remove(&slot.used) {
             self.uses += 1;
@@ -51,7 +51,7 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
 
     /// Inserts or replaces an entry of `size` bytes, and removes the least recently used ones while the map is too
     /// large. Returns the number of removed entries.
-    pub(super) fn insert(&mut self, key: K, value: V, size: usize) -> usize {
+    pub(crate) fn insert(&mut self, key: K, value: V, size: usize) -> usize {
         self.remove(&key);
         self.uses += 1;
         self.bytes += size;
@@ -68,7 +68,7 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
         removed
     }
 
-    pub(super) fn remove(&mut self, key: &K) {
+    pub(crate) fn remove(&mut self, key: &K) {
         if let Some(slot) = self.slots.remove(key) {
             self.order.remove(&slot.used);
             self.bytes -= slot.size;

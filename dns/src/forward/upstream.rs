@@ -21,6 +21,9 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
+use hickory_proto::rr::Name;
+
+use super::loops::LoopGuard;
 use crate::message::{QuestionKey, Reply, ReplyKind, TtlLimits};
 
 /// Maximum time for the response of one server.
@@ -38,6 +41,7 @@ const HEADER_BYTES: usize = 12;
 #[derive(Debug)]
 pub(super) struct Upstreams {
     servers: Vec<Upstream>,
+    loops: LoopGuard,
     ttl_limits: TtlLimits,
     /// Secret from which the ids of questions are derived, so that they cannot be predicted.
     secret: RandomState,
@@ -46,6 +50,7 @@ pub(super) struct Upstreams {
 
 #[derive(Debug)]
 struct Upstream {
+    index: usize,
     address: SocketAddr,
     avoided_until: Mutex<Option<Instant>>,
 }
@@ -66,9 +71,10 @@ pub(crate) enum ForwardError {
 
 impl Upstreams {
     pub(super) fn new(addresses: Vec<SocketAddr>, ttl_limits: TtlLimits) -> Self {
-        let server = |address| Upstream { address, avoided_until: Mutex::new(None) };
-        let servers = addresses.into_iter().map(server).collect();
-        Self { servers, ttl_limits, secret: RandomState::new(), questions: AtomicU64::new(0) }
+        let loops = LoopGuard::new(addresses.len());
+        let server = |(index, address)| Upstream { index, address, avoided_until: Mutex::new(None) };
+        let servers = addresses.into_iter().enumerate().map(server).collect();
+        Self { servers, loops, ttl_limits, secret: RandomState::new(), questions: AtomicU64::new(0) }
     }
 
     /// Asks the servers one after another, first those that responded last time, and returns the first response that is
@@ -77,7 +83,8 @@ impl Upstreams {
     /// # Errors
     /// Returns an error if no server sent a valid response.
     pub(super) async fn ask(&self, key: &QuestionKey) -> Result<Reply, ForwardError> {
-        let (avoided, usable): (Vec<_>, Vec<_>) = self.servers.iter().partition(|server| server.is_avoided());
+        let servers = self.servers.iter().filter(|server| !self.loops.is_looping(server.index));
+        let (avoided, usable): (Vec<_>, Vec<_>) = servers.partition(|server| server.is_avoided());
         let (mut failure, mut last) = (None, None);
         for server in usable.into_iter().chain(avoided) {
             let packet = key.encode(self.next_id()).ok_or(ForwardError::Malformed)?;
@@ -91,11 +98,43 @@ impl Upstreams {
                 }
                 Err(error) => {
                     tracing::debug!(upstream = %server.address, %error, "an upstream server did not answer");
+                    if error.kind() == io::ErrorKind::TimedOut {
+                        self.loops.suspect(server.index);
+                    }
                     last = Some(error);
                 }
             }
         }
         failure.ok_or(ForwardError::Unanswered(last))
+    }
+
+    /// Returns true if a name is that of a check for loops.
+    pub(super) fn is_loop_check(&self, name: &Name) -> bool {
+        self.loops.observe(name)
+    }
+
+    /// Checks the servers that may have a loop. Returns the number of those that have one.
+    pub(super) async fn check_loops(&self) -> usize {
+        for server in &self.servers {
+            let question = self.loops.start(server.index);
+            let Some(packet) = question.and_then(|question| question.encode(self.next_id())) else {
+                continue;
+            };
+            // The response does not matter; there is none if the server does not know the name.
+            let _ = exchange(server.address, &packet).await;
+            match self.loops.end(server.index) {
+                Some(true) => tracing::error!(
+                    upstream = %server.address,
+                    "the upstream server forwards questions back to this server, so it is not used: set --upstream to a \
+                     server that does not"
+                ),
+                Some(false) => {
+                    tracing::info!(upstream = %server.address, "the loop through the upstream server has ended")
+                }
+                None => {}
+            }
+        }
+        self.loops.looping()
     }
 
     fn next_id(&self) -> u16 {

@@ -1,11 +1,16 @@
 //! Questions over UDP.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use tokio::{net::UdpSocket, time::sleep};
 
+use super::error_limit::{ErrorDecision, ErrorLimit};
 use crate::{
-    message::Transport,
+    message::{Transport, is_error, truncate_error},
     responder::{Responder, Step},
 };
 
@@ -14,8 +19,44 @@ const QUESTION_BYTES_MAX: usize = 4096;
 /// Delay after an error of the socket, such as a lack of memory.
 const ERROR_PAUSE: Duration = Duration::from_millis(50);
 
+/// Limit on error responses of all sockets.
+#[derive(Debug)]
+pub(super) struct ErrorGate {
+    limit: Mutex<ErrorLimit>,
+    start: Instant,
+}
+
+impl Default for ErrorGate {
+    fn default() -> Self {
+        Self { limit: Mutex::default(), start: Instant::now() }
+    }
+}
+
+impl ErrorGate {
+    /// Returns the response that may be sent to a client instead of this one; `None` if none may be sent.
+    fn pass(&self, mut response: Vec<u8>, client: SocketAddr, responder: &Responder) -> Option<Vec<u8>> {
+        if !is_error(&response) {
+            return Some(response);
+        }
+        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let decision = limit.decide(client.ip(), self.start.elapsed());
+        drop(limit);
+        if decision != ErrorDecision::Send {
+            responder.metrics().limited_errors.inc();
+        }
+        match decision {
+            ErrorDecision::Send => Some(response),
+            ErrorDecision::Truncate => {
+                truncate_error(&mut response);
+                Some(response)
+            }
+            ErrorDecision::Drop => None,
+        }
+    }
+}
+
 /// Answers the questions of one socket until the task is cancelled.
-pub(super) async fn serve(socket: Arc<UdpSocket>, responder: Arc<Responder>) {
+pub(super) async fn serve(socket: Arc<UdpSocket>, responder: Arc<Responder>, errors: Arc<ErrorGate>) {
     let mut buffer = vec![0; QUESTION_BYTES_MAX];
     loop {
         let (size, client) = match socket.recv_from(&mut buffer).await {
@@ -30,13 +71,20 @@ pub(super) async fn serve(socket: Arc<UdpSocket>, responder: Arc<Responder>) {
         if client.port() == 0 {
             continue;
         }
-        match responder.begin(&buffer[..size], Transport::Udp) {
-            Step::Respond(response) => send(&socket, &response, client).await,
+        match responder.begin(&buffer[..size], client.ip(), Transport::Udp) {
+            Step::Respond(response) => {
+                if let Some(response) = errors.pass(response, client, &responder) {
+                    send(&socket, &response, client).await;
+                }
+            }
             Step::Forward(job) => {
-                let (socket, responder) = (Arc::clone(&socket), Arc::clone(&responder));
+                let (socket, responder, errors) =
+                    (Arc::clone(&socket), Arc::clone(&responder), Arc::clone(&errors));
                 tokio::spawn(async move {
                     let response = responder.finish(job).await;
-                    send(&socket, &response, client).await;
+                    if let Some(response) = errors.pass(response, client, &responder) {
+                        send(&socket, &response, client).await;
+                    }
                 });
             }
             Step::Discard => {}

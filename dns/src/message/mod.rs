@@ -135,6 +135,20 @@ pub(crate) fn parse(packet: &[u8], transport: Transport, recursion_available: bo
     ParseResult::Question(request)
 }
 
+/// Returns true if an encoded response says that a question failed or was refused.
+pub(crate) fn is_error(response: &[u8]) -> bool {
+    let code = response.get(3).map(|flags| ResponseCode::from_low(flags & 0xf));
+    !matches!(code, Some(ResponseCode::NoError | ResponseCode::NXDomain) | None)
+}
+
+/// Turns an error response into one that tells the client to repeat the question over TCP.
+pub(crate) fn truncate_error(response: &mut [u8]) {
+    if let Some([_, _, high, low]) = response.first_chunk_mut() {
+        *high |= 0x02;
+        *low &= 0xf0;
+    }
+}
+
 fn error(id: u16, op_code: OpCode, code: ResponseCode) -> ParseResult {
     ParseResult::Error(Message::error_msg(id, op_code, code).to_vec().unwrap_or_default())
 }
@@ -156,8 +170,8 @@ impl Request {
         self.encode(code, false, &Sections::default(), false)
     }
 
-    /// Encodes the answer of the cluster zone. Lists of addresses are rotated by `turn`, so that clients that use the
-    /// first one are spread.
+    /// Encodes the answer of the cluster zone. Lists of addresses and hosts are rotated by `turn`, so that
+    /// clients that use the first one are spread, also if the list must be cut.
     pub(crate) fn answer(&self, answer: &dns::Answer, more: Vec<Record>, turn: usize) -> Vec<u8> {
         let code = match answer.code {
             dns::ResponseCode::NoError => ResponseCode::NoError,
@@ -322,13 +336,14 @@ pub(crate) fn answers_of(response: &[u8]) -> Option<(ResponseCode, Vec<Record>)>
     Some((message.metadata.response_code, message.answers))
 }
 
-/// Rotates the address records at the end of a list by `turn`. Other records stay in place.
+/// Rotates the address records and hosts at the end of a list by `turn`. Other records stay in place.
 fn rotate(answers: &mut [Record], turn: usize) {
-    let is_address = |record: &Record| matches!(record.record_type(), RecordType::A | RecordType::AAAA);
-    let start = answers.iter().position(is_address).unwrap_or(answers.len());
-    let addresses = &mut answers[start..];
-    if addresses.len() > 1 {
-        addresses.rotate_left(turn % addresses.len());
+    let is_choice =
+        |record: &Record| matches!(record.record_type(), RecordType::A | RecordType::AAAA | RecordType::SRV);
+    let start = answers.iter().position(is_choice).unwrap_or(answers.len());
+    let choices = &mut answers[start..];
+    if choices.len() > 1 {
+        choices.rotate_left(turn % choices.len());
     }
 }
 

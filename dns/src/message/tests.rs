@@ -85,6 +85,35 @@ fn a_large_answer_is_cut_to_the_size_of_the_transport() {
     }
 }
 
+/// Every address is in some of the responses that are cut, because the list is rotated first.
+#[test]
+fn a_list_that_is_cut_starts_anywhere() {
+    let request = request(&packet("web.shop", None), Transport::Udp);
+    let answer = many("web.shop", 100);
+    let mut seen = std::collections::BTreeSet::new();
+    for turn in 0..100 {
+        let message = Message::from_vec(&request.answer(&answer, Vec::new(), turn)).unwrap();
+        assert!(message.metadata.truncation && !message.answers.is_empty() && message.answers.len() < 100);
+        seen.extend(message.answers.iter().map(|record| record.data.to_string()));
+    }
+    assert_eq!(seen.len(), 100);
+}
+
+/// An error response can be replaced by one that leads to TCP.
+#[test]
+fn an_error_is_recognized_and_truncated() {
+    let request = request(&packet("web.shop", Some(1232)), Transport::Udp);
+    for code in [ResponseCode::Refused, ResponseCode::ServFail, ResponseCode::FormErr] {
+        let mut response = request.fail(code);
+        assert!(is_error(&response));
+        truncate_error(&mut response);
+        let message = Message::from_vec(&response).unwrap();
+        assert!(message.metadata.truncation && message.metadata.response_code == ResponseCode::NoError);
+    }
+    assert!(!is_error(&request.answer(&many("web.shop", 1), Vec::new(), 0)));
+    assert!(!is_error(&request.fail(ResponseCode::NXDomain)) && !is_error(&[]));
+}
+
 /// Additional records are left out before answers, which is no truncation.
 #[test]
 fn additional_records_are_left_out_first() {

@@ -12,17 +12,17 @@ use serde_json::json;
 use crate::discovery::{Dns, objects, start};
 
 /// Option with the upstream server of the tests.
-const UPSTREAM: &str = "--upstream=127.0.0.1:5301";
+pub(crate) const UPSTREAM: &str = "--upstream=127.0.0.1:5301";
 
 /// Upstream server of a test with the directory of its log.
-struct Upstream {
-    process: Process,
+pub(crate) struct Upstream {
+    pub(crate) process: Process,
     /// Removed when the test ends.
     _directory: tempfile::TempDir,
 }
 
 /// Starts dnsmasq beside `tidegate-dns`. It knows `db.example.com`.
-fn start_upstream(dns: &Dns, more: Vec<String>) -> Upstream {
+pub(crate) fn start_upstream(dns: &Dns, more: Vec<String>) -> Upstream {
     let directory = tempfile::tempdir().unwrap();
     let mut arguments = [
         "--keep-in-foreground",
@@ -52,7 +52,7 @@ fn start_upstream(dns: &Dns, more: Vec<String>) -> Upstream {
 }
 
 /// Returns the value of a metric without labels.
-fn metric(dns: &Dns, name: &str) -> u64 {
+pub(crate) fn metric(dns: &Dns, name: &str) -> u64 {
     let text = dns.status.get("/metrics").unwrap().text;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{name} is missing: {text}")).parse().unwrap()

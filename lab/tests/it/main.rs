@@ -15,6 +15,7 @@ mod crash;
 mod default_check;
 mod discovery;
 mod disk;
+mod dns_limits;
 mod doctor;
 mod documents;
 mod drain;
