@@ -15,6 +15,7 @@ class Server:
         log = open(directory / "log", "ab")
         self.process = subprocess.Popen(
             [PROGRAM, "--listen", f"127.0.0.1:{port}", "--store", store, "--service-cidr", "10.96.0.0/16", *arguments],
+            cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
