@@ -47,7 +47,7 @@ cp SHA256SUMS ../kept
 sed 's/^./0/;1s/^0/1/' ../kept >SHA256SUMS
 refused "a changed list of checksums" minisign -V -q -p ../public -m SHA256SUMS
 mv ../kept SHA256SUMS
-for file in debian/*.deb apt/pool/*.deb apt/dists/stable/main/binary-*/Packages *.cdx.json; do
+for file in debian/*.deb images/*.tar apt/pool/*.deb apt/dists/stable/main/binary-*/Packages *.cdx.json; do
   grep -q " $file$" SHA256SUMS || fail "$file has no checksum"
 done
 python3 - *.cdx.json <<'END'

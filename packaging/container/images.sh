@@ -5,14 +5,15 @@
 #
 # BINARIES is a directory with the built programs, target/release when left out; IMAGE is one to make when not all are wanted.
 #
-# ENGINE names the engine's command (docker), DOCKER_HOST its socket.
+# ENGINE names the engine's command (docker), DOCKER_HOST its socket. With ARCHIVES, a directory, the images become files there
+# for `docker load`, the same bytes of the same programs at SOURCE_DATE_EPOCH, and no engine is needed.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . packaging/container/stage.sh
 binaries=${1:-target/release}
 images=("${@:2}")
 [ ${#images[@]} -gt 0 ] || images=(tidegate-api tidegate-agent tidegate-sync tidegate-dns)
-VERSION=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+VERSION=${VERSION:-$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)}
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
 

@@ -40,11 +40,18 @@ stage_program() {
   stage_libraries "$1" "$2"
 }
 
-# stage_image NAME DIRECTORY: makes the image of what is in DIRECTORY, by NAME.Dockerfile.
+# stage_image NAME DIRECTORY: makes the image of what is in DIRECTORY, by NAME.Dockerfile. With ARCHIVES, a directory, it becomes
+# a file there, and no engine is needed.
 stage_image() {
-  local here
+  local here architecture
   here=$(dirname "${BASH_SOURCE[0]}")
   cp "$here/$1.Dockerfile" "$2/Dockerfile"
+  if [ -n "${ARCHIVES:-}" ]; then
+    architecture=$(dpkg --print-architecture)
+    "$here/archive.py" "$2" "$1:$VERSION" "$architecture" "$ARCHIVES/$1-$VERSION-$architecture.tar"
+    echo "$ARCHIVES/$1-$VERSION-$architecture.tar"
+    return
+  fi
   "${ENGINE:-docker}" build --quiet --tag "$1:$VERSION" --tag "$1:latest" \
     --label "org.opencontainers.image.version=$VERSION" "$2" >/dev/null
   echo "$1:$VERSION"

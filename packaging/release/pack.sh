@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the files of a release from programs that are built already: packaging/release/pack.sh BINARIES OUT
 #
-# OUT gets the programs as an archive, Debian packages, an apt repository, a bill of materials and checksums. The same
+# OUT gets the programs as an archive, Debian packages, an apt repository, container images, a bill of materials and checksums. The same
 # programs and commit make the same bytes, apart from signatures.
 #   VERSION            of the release; by default the workspace's
 #   SOURCE_DATE_EPOCH  date in all files; by default that of the last commit
@@ -32,6 +32,15 @@ trap 'rm -rf "$work"' EXIT
 
 "$root/packaging/debian/build.sh" "$binaries" "$out/debian" >/dev/null
 "$root/packaging/release/apt.sh" "$out/debian" "$out/apt"
+
+images=()
+for package in $PACKAGES; do
+  [ ! -e "$root/packaging/container/$package.Dockerfile" ] || images+=("$package")
+done
+if [ ${#images[@]} -gt 0 ]; then
+  mkdir "$out/images"
+  ARCHIVES=$out/images "$root/packaging/container/images.sh" "$binaries" "${images[@]}" >/dev/null
+fi
 
 crates=()
 mkdir "$work/$name"

@@ -42,7 +42,7 @@ class Connector:
         self._token = token
         ca_file = ca_file or environment.get("TIDEGATE_CA_FILE")
         if not ca_file and environment.get("TIDEGATE_CA_HASH"):
-            raise TidegateError("TIDEGATE_CA_HASH is not supported: `tidegate ca > ca.pem` and use ca_file")
+            raise TidegateError("TIDEGATE_CA_HASH is not supported: use ca_file with the response of GET /v1/ca")
         self._tls = None
         if any(server.startswith("https://") for server in self.servers):
             self._tls = ssl.create_default_context(cafile=ca_file)

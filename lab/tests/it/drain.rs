@@ -266,4 +266,8 @@ fn documents_name_what_is_there(metrics: &[String]) {
         assert!(page.is_file(), "{alert} has no page {}", page.display());
         assert!(alerts.contains(&format!("runbooks/{alert}.md")), "{alert} does not name its page");
     }
+    let configuration = read("prometheus.yaml");
+    for job in alerts.split("job=\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+        assert!(configuration.contains(&format!("job_name: {job}\n")), "prometheus.yaml has no job {job}");
+    }
 }

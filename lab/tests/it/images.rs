@@ -77,6 +77,35 @@ fn f015_the_image_of_the_agent_programs_and_announces_as_the_daemon_set_runs_it_
     });
 }
 
+/// Loads the archive of the agent's image that a release contains. It has the settings of the image that the engine builds
+/// from the same Dockerfile.
+fn load_image(engine: &Engine, directory: &Path) {
+    let programs = binaries::find("tidegate-agent").unwrap();
+    let make = |settings: &[(&str, &str)]| {
+        let mut make = Command::new(root().join("packaging/container/images.sh"));
+        make.arg(programs.parent().unwrap()).arg("tidegate-agent").envs(settings.iter().copied());
+        let made = engine.output(make).unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        String::from_utf8(made.stdout).unwrap().trim().to_owned()
+    };
+    let image = make(&[("DOCKER_BUILDKIT", "0"), ("VERSION", "1.2.3")]);
+    let settings = || {
+        let text = engine.docker(&["image", "inspect", "--format={{json .Config}}", &image]).unwrap();
+        let all: Value = serde_json::from_str(&text).unwrap();
+        let names =
+            ["Cmd", "Entrypoint", "Env", "ExposedPorts", "Healthcheck", "Labels", "User", "WorkingDir"];
+        names.map(|name| (name, all[name].clone()))
+    };
+    let built = settings();
+    engine.docker(&["image", "rm", "--force", &image, "tidegate-agent"]).unwrap();
+    let archives = directory.to_str().unwrap();
+    let archive = make(&[("ARCHIVES", archives), ("SOURCE_DATE_EPOCH", "1764000000"), ("VERSION", "1.2.3")]);
+    engine.docker(&["load", "--input", &archive]).unwrap();
+    assert_eq!(settings(), built);
+    fs::remove_file(archive).unwrap();
+    engine.docker(&["tag", &image, "tidegate-agent"]).unwrap();
+}
+
 /// Control server, node with a Docker engine, backend behind the node, and client on the node's link.
 struct Stage {
     // Field order: the engine is dropped before its namespace, and the server before its files.
@@ -93,11 +122,7 @@ impl Stage {
         topology.add_workload("backend", NODE, 21).unwrap();
         topology.serve_pages("backend", 80).unwrap();
         let engine = Engine::start_without_network(topology.place(NODE).unwrap()).unwrap();
-        let programs = binaries::find("tidegate-agent").unwrap();
-        let mut make = Command::new(root().join("packaging/container/images.sh"));
-        make.arg(programs.parent().unwrap()).arg("tidegate-agent").env("DOCKER_BUILDKIT", "0");
-        let made = engine.output(make).unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        load_image(&engine, directory.path());
         let place = |name: &str| directory.path().join(name).display().to_string();
         let server = Process::start(Plan {
             label: "tidegate-api".to_owned(),
