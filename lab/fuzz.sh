@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 seconds=${1:-20}
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(bgp_open bgp_update bgp_notification bgp_capabilities bfd grpc_health
+[ ${#targets[@]} -gt 0 ] || targets=(bgp_open bgp_update bgp_notification bgp_capabilities bfd dns_message grpc_health
   import_ipvsadm import_keepalived import_kube_proxy import_kubernetes)
 # Longer than any message that was not agreed on to be longer, with the byte that chooses a context.
 bytes_max=4200

@@ -15,6 +15,9 @@
 pub mod args;
 mod follow;
 mod forward;
+#[cfg(test)]
+#[path = "../../fuzz/src/dns.rs"]
+pub mod fuzz_properties;
 mod journal;
 mod listen;
 mod message;

@@ -13,8 +13,14 @@ use model::admission::decode::{Expect, decode as decode_object};
 use translate::{Format, Source};
 
 // Only this module: instrumenting the whole agent takes minutes.
+mod dns;
 #[path = "../../node-agent/health/src/probe/grpc/wire.rs"]
 mod grpc;
+#[path = "../../dns/src/message/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the server uses more of it")]
+mod message;
+
+pub use dns::dns_message;
 
 const OPEN: u8 = 1;
 const UPDATE: u8 = 2;

@@ -284,6 +284,42 @@ fn a_denial_serves_names_below() {
     );
 }
 
+/// Initial inputs of the fuzz target.
+const CORPUS: [&[u8]; 9] = [
+    include_bytes!("../../../fuzz/corpus/dns_message/addresses"),
+    include_bytes!("../../../fuzz/corpus/dns_message/alias"),
+    include_bytes!("../../../fuzz/corpus/dns_message/any"),
+    include_bytes!("../../../fuzz/corpus/dns_message/chain"),
+    include_bytes!("../../../fuzz/corpus/dns_message/headless_tcp"),
+    include_bytes!("../../../fuzz/corpus/dns_message/missing"),
+    include_bytes!("../../../fuzz/corpus/dns_message/request_with_records"),
+    include_bytes!("../../../fuzz/corpus/dns_message/reverse"),
+    include_bytes!("../../../fuzz/corpus/dns_message/service"),
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// The properties of the fuzz target hold for its initial inputs with a few changed, added or missing bytes.
+    #[test]
+    fn the_properties_of_the_fuzz_target_hold(
+        index in any::<prop::sample::Index>(),
+        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0_u8..3), 0..6),
+    ) {
+        let mut bytes = index.get(&CORPUS).to_vec();
+        for (at, value, edit) in edits {
+            let at = at.index(bytes.len());
+            match edit {
+                0 => bytes[at] = value,
+                1 => bytes.insert(at, value),
+                _ if bytes.len() > 1 => drop(bytes.remove(at)),
+                _ => {}
+            }
+        }
+        crate::fuzz_properties::dns_message(&bytes);
+    }
+}
+
 proptest! {
     /// No bytes make the parser or the encoder fail, and every response has the id of the request.
     #[test]

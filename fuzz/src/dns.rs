@@ -1,0 +1,95 @@
+//! Properties of DNS messages. The tests of the DNS server check them too, with few inputs.
+
+use std::sync::{Arc, LazyLock};
+
+use hickory_proto::{
+    op::{Message, ResponseCode},
+    rr::{Name, RecordType},
+};
+use model::{
+    admission::decode::{Expect, decode},
+    cluster::snapshot::Snapshot,
+    discovery::dns::{Resolution, Zone, ZoneSettings, answer},
+    primitives::{name, quantity::Revision},
+};
+
+use crate::message;
+
+/// Objects of the table with which the cluster zone is tested.
+const DNS_OBJECTS: &str = include_str!("../../model/tests/dns/objects.json");
+/// Maximum size of a response over UDP in bytes.
+const DNS_UDP_BYTES_MAX: usize = 1232;
+/// Limits on the times of forwarded responses.
+const DNS_TTL_LIMITS: message::TtlLimits = message::TtlLimits { positive: 3600, negative: 300 };
+
+/// Cluster zone with the objects of the table.
+static DNS_ZONE: LazyLock<Zone> = LazyLock::new(|| {
+    let objects: Vec<serde_json::Value> = serde_json::from_str(DNS_OBJECTS).expect("the file is valid");
+    let objects = objects.into_iter().filter_map(|mut object| {
+        object["apiVersion"] = "tidegate/v1".into();
+        decode(&object, &Expect::default()).ok().map(Arc::new)
+    });
+    let snapshot = Snapshot::from_objects(Revision(7), objects.collect::<Vec<_>>());
+    Zone::new(ZoneSettings::new(name::Name::parse("cluster.local").expect("the name is valid")), snapshot)
+});
+
+/// Parses bytes as a DNS request, answers it, and parses them as the response of an upstream server to it.
+pub fn dns_message(bytes: &[u8]) {
+    let Some((bits, packet)) = bytes.split_first() else { return };
+    let (transport, limit) = if bits & 1 == 0 {
+        (message::Transport::Udp, DNS_UDP_BYTES_MAX)
+    } else {
+        (message::Transport::Tcp, usize::from(u16::MAX))
+    };
+    let check = |response: &[u8]| {
+        assert!(response.len() <= limit && response.len() >= 12);
+        assert!(response[..2] == packet[..2] && response[2] & 0x80 != 0, "not the response to the request");
+        assert!(Message::from_vec(response).is_ok());
+    };
+    match message::parse(packet, transport, bits & 2 == 0) {
+        message::ParseResult::Question(request) => {
+            if let Resolution::Own(found) = answer(&DNS_ZONE, &request.question()) {
+                check(&request.answer(&found, Vec::new(), usize::from(*bits)));
+            }
+            check(&request.any());
+            check(&request.fail(ResponseCode::ServFail));
+            let key = request.key();
+            let question = key.encode(7).expect("the name was in a message before");
+            assert!(Message::from_vec(&question).is_ok());
+            // The request as a response, with its records.
+            let mut response = packet.to_vec();
+            response[2] |= 0x80;
+            relay(&request, &key, &response, check);
+        }
+        message::ParseResult::Error(response) => check(&response),
+        message::ParseResult::Ignored => assert!(packet.len() < 12 || packet[2] & 0x80 != 0),
+    }
+    let name = Name::from_ascii("www.example.org.").expect("the name is valid");
+    let key = message::QuestionKey::plain(&name, RecordType::A);
+    let request =
+        [packet.get(..2).unwrap_or(&[0, 0]), &key.encode(0).expect("the name is valid")[2..]].concat();
+    if let message::ParseResult::Question(request) = message::parse(&request, transport, true) {
+        relay(&request, &key, packet, |_| ());
+    }
+}
+
+/// Passes bytes on as the response of an upstream server: fresh, later, stale, and to a question for a name below.
+fn relay(request: &message::Request, key: &message::QuestionKey, response: &[u8], check: impl Fn(&[u8])) {
+    let Some(reply) = message::Reply::parse(key, response, DNS_TTL_LIMITS) else { return };
+    assert!(reply.lifetime <= DNS_TTL_LIMITS.positive);
+    for (bytes, is_stale) in [(reply.aged(0), false), (reply.aged(u32::MAX), false), (reply.expired(), true)]
+    {
+        let message = Message::from_vec(&bytes).expect("the server has encoded it");
+        assert!(message.answers.iter().all(|record| record.ttl <= DNS_TTL_LIMITS.positive));
+        assert_eq!(bytes.len(), reply.size());
+        let relayed = request.relay(message::ServedReply { bytes, is_stale }, 1);
+        assert!(Message::from_vec(&relayed).is_ok());
+        check(&relayed);
+    }
+    if let Ok(name) = key.name.prepend_label("a") {
+        let below = message::QuestionKey { name, ..key.clone() };
+        if let Some(bytes) = message::denial_below(&reply.aged(0), &below) {
+            assert!(Message::from_vec(&bytes).is_ok());
+        }
+    }
+}
