@@ -6,6 +6,7 @@
 //! indices that it needs.
 
 mod answer;
+mod explain;
 mod hosts;
 mod name;
 mod record;
@@ -14,6 +15,9 @@ mod zone;
 
 pub use self::{
     answer::answer,
+    explain::{
+        ExplainedRecord, MessageSection, NameAttempt, NameExplanation, NameQuestion, NameResult, explain_name,
+    },
     record::{Answer, DnsQuestion, Record, RecordData, RecordType, Resolution, ResponseCode},
     zone::{Zone, ZoneChange, ZoneSettings},
 };

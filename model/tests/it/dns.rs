@@ -28,7 +28,7 @@ fn settings() -> ZoneSettings {
     ZoneSettings { servers, reverse, ..ZoneSettings::new(Name::parse("cluster.local").unwrap()) }
 }
 
-fn cluster() -> Cluster {
+pub(crate) fn cluster() -> Cluster {
     let mut cluster = Cluster::new();
     for mut object in objects() {
         object["apiVersion"] = "tidegate/v1".into();

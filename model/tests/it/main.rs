@@ -16,6 +16,7 @@ mod bgp_status;
 mod compile;
 mod default_checks;
 mod dns;
+mod dns_explain;
 mod environment;
 mod explain;
 mod guards;

@@ -80,7 +80,7 @@ pub fn answer(zone: &Zone, question: &DnsQuestion) -> Resolution {
 }
 
 /// Returns the labels of a name below a domain, or `None` if the name is outside of it.
-fn labels_below<'a>(labels: &'a [String], domain: &Name) -> Option<&'a [String]> {
+pub(super) fn labels_below<'a>(labels: &'a [String], domain: &Name) -> Option<&'a [String]> {
     let count = domain.as_str().split('.').count();
     let (below, end) = labels.split_at_checked(labels.len().checked_sub(count)?)?;
     end.iter().map(String::as_str).eq(domain.as_str().split('.')).then_some(below)

@@ -1,6 +1,6 @@
 //! Questions, records and answers, independent of their encoding in DNS messages.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Question for the records of one type at one name (RFC 1035 §4.1.2), of class IN.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,4 +128,67 @@ pub enum Resolution {
     Own(Answer),
     /// The name is outside of the zone; another server may know it.
     Foreign,
+}
+
+/// Words for the types of records.
+const TYPE_WORDS: [(RecordType, &str); 9] = [
+    (RecordType::A, "A"),
+    (RecordType::Aaaa, "AAAA"),
+    (RecordType::Cname, "CNAME"),
+    (RecordType::Ns, "NS"),
+    (RecordType::Ptr, "PTR"),
+    (RecordType::Soa, "SOA"),
+    (RecordType::Srv, "SRV"),
+    (RecordType::Txt, "TXT"),
+    (RecordType::Any, "ANY"),
+];
+
+impl RecordType {
+    /// Returns the type with a name, in any case of letters, such as `AAAA`; `None` for other types.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        let found = TYPE_WORDS.into_iter().find(|(_, known)| known.eq_ignore_ascii_case(word));
+        found.map(|(record_type, _)| record_type)
+    }
+
+    /// Name of the type, such as `AAAA`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        TYPE_WORDS.into_iter().find(|(known, _)| *known == self).map_or("OTHER", |(_, word)| word)
+    }
+}
+
+impl RecordData {
+    /// Returns the address of an address record.
+    #[must_use]
+    pub const fn address(&self) -> Option<IpAddr> {
+        if let Self::A(address) = self {
+            Some(IpAddr::V4(*address))
+        } else if let Self::Aaaa(address) = self {
+            Some(IpAddr::V6(*address))
+        } else {
+            None
+        }
+    }
+
+    /// Returns type and value in the presentation format (RFC 1035 §5.1). Names are complete and have no final dot. The
+    /// times of secondary servers are left out of a start of authority.
+    #[must_use]
+    pub fn to_presentation(&self) -> (&'static str, String) {
+        match self {
+            Self::A(address) => ("A", address.to_string()),
+            Self::Aaaa(address) => ("AAAA", address.to_string()),
+            Self::Cname(name) => ("CNAME", name.clone()),
+            Self::Ns(name) => ("NS", name.clone()),
+            Self::Ptr(name) => ("PTR", name.clone()),
+            Self::Srv { priority, weight, port, target } => {
+                ("SRV", format!("{priority} {weight} {port} {target}"))
+            }
+            Self::Soa { primary, mailbox, serial, minimum } => {
+                ("SOA", format!("{primary} {mailbox} {serial} {minimum}"))
+            }
+            Self::Txt(text) => ("TXT", format!("{text:?}")),
+            Self::AnyRefused => ("HINFO", "\"RFC8482\"".to_owned()),
+        }
+    }
 }

@@ -182,6 +182,11 @@ impl Zone {
         self.headless_at.get(&address).into_iter().flatten()
     }
 
+    /// Returns the first Workload with an address.
+    pub(super) fn workload_at(&self, address: IpAddr) -> Option<&ObjectKey> {
+        self.workloads_at.get(&address)?.iter().next()
+    }
+
     /// Returns true if a Workload of the namespace that can serve has the address.
     pub(super) fn has_workload(&self, namespace: &Namespace, address: IpAddr) -> bool {
         let keys = self.workloads_at.get(&address).into_iter().flatten();
