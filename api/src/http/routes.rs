@@ -17,6 +17,7 @@ mod endpoints;
 pub(crate) mod enrol;
 mod environment;
 mod explain;
+mod explain_name;
 mod feed;
 mod guards;
 mod health;
@@ -79,6 +80,7 @@ pub(crate) fn router() -> Routes {
         quota::add,
         drains::add,
         explain::add,
+        explain_name::add,
         bgp::add,
         address_events::add,
         status::add,
