@@ -17,12 +17,15 @@ memory_mb_max=512
 
 # The instrumentation of libFuzzer without a sanitizer, which would need another compiler. It is for the target only:
 # with --target, programs that run while building are left alone.
+# A long run is worth the time of an optimized build.
+optimized=()
+[ "$seconds" -lt 60 ] || optimized=(--config 'profile.release.package."*".opt-level=1')
 host=$(rustc -vV | sed -n 's/^host: //p')
 export CARGO_TARGET_DIR=$PWD/target/fuzz
 RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
   -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
   -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing" \
-  cargo build --quiet --release --locked --manifest-path fuzz/Cargo.toml --target "$host"
+  cargo build --quiet --release --locked --manifest-path fuzz/Cargo.toml --target "$host" "${optimized[@]}"
 
 for target in "${targets[@]}"; do
   kept=$CARGO_TARGET_DIR/corpus/$target

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use client::{Backoff, Client, Error, Request};
 use model::{
-    admission::decode::{Expect, decode},
+    admission::decode::decode_received,
     cluster::snapshot::Snapshot,
     discovery::dns::{Zone, ZoneChange, ZoneSettings},
     kinds::resource::{Kind, Object, ObjectKey},
@@ -122,7 +122,7 @@ impl Reader<'_> {
     }
 
     fn put(&mut self, object: &Value) {
-        match decode(object, &Expect::default()) {
+        match decode_received(object) {
             Ok(object) => {
                 let object = Arc::new(object);
                 match &mut self.listing {

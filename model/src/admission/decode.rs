@@ -67,22 +67,36 @@ pub struct Expect {
 /// # Errors
 /// Returns all violations that can be found without other objects.
 pub fn decode(value: &Value, expect: &Expect) -> Result<Object, Vec<Violation>> {
-    let Value::Object(fields) = value else {
-        return Err(vec![Violation::new("", ViolationCode::Invalid, "must be a JSON object")]);
-    };
     let mut violations = Vec::new();
-    check_envelope(fields, &mut violations);
-    let kind = decode_kind(fields, expect, &mut violations);
-    let metadata = decode_metadata(fields, kind, expect, &mut violations);
-    let spec = kind.and_then(|kind| decode_spec(kind, fields.get("spec"), &mut violations));
-    match (metadata, spec) {
-        (Some(metadata), Some(spec)) => {
-            let object = Object { metadata, spec };
-            merge_rule_violations(&object, &mut violations);
-            if violations.is_empty() { Ok(object) } else { Err(violations) }
-        }
-        (None, _) | (_, None) => Err(violations),
+    let object = decode_fields(value, expect, &mut violations);
+    if let Some(object) = &object {
+        merge_rule_violations(object, &mut violations);
     }
+    object.filter(|_| violations.is_empty()).ok_or(violations)
+}
+
+/// Decodes an object that a control server has sent. The rules for writes do not apply, so objects that only the server
+/// writes, such as an Address, are decoded too.
+///
+/// # Errors
+/// Returns the fields that cannot be decoded.
+pub fn decode_received(value: &Value) -> Result<Object, Vec<Violation>> {
+    let mut violations = Vec::new();
+    let object = decode_fields(value, &Expect::default(), &mut violations);
+    object.filter(|_| violations.is_empty()).ok_or(violations)
+}
+
+/// Decodes the fields of an object. Returns `None` if its kind, metadata or spec cannot be decoded.
+fn decode_fields(value: &Value, expect: &Expect, violations: &mut Vec<Violation>) -> Option<Object> {
+    let Value::Object(fields) = value else {
+        violations.push(Violation::new("", ViolationCode::Invalid, "must be a JSON object"));
+        return None;
+    };
+    check_envelope(fields, violations);
+    let kind = decode_kind(fields, expect, violations);
+    let metadata = decode_metadata(fields, kind, expect, violations);
+    let spec = kind.and_then(|kind| decode_spec(kind, fields.get("spec"), violations));
+    Some(Object { metadata: metadata?, spec: spec? })
 }
 
 /// Adds the violations that [`validate`] finds in a decoded object, except those at a field that could not be
