@@ -9,6 +9,8 @@ echo "== mutants"
 lab/mutants.sh "${MUTANT_SECONDS:-900}"
 echo "== two builds of a release"
 lab/reproducible.sh
+echo "== an upgrade from the newest release"
+lab/upgrade.sh
 echo "== histories of storms"
 TIDEGATE_SOAK=1 cargo test --locked --quiet -p lab --test it histories:: -- --nocapture </dev/null
 echo "== a cluster in changes and faults"

@@ -11,6 +11,7 @@ use std::{io::Write, path::PathBuf, process::ExitCode, sync::mpsc};
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser, Subcommand};
 use lab::{
+    chaos::upgrade,
     cluster::deployment::{Cluster, Options},
     fixtures::teams,
     host::{kernel, registry},
@@ -50,6 +51,13 @@ enum LabCommand {
         #[arg(value_name = "DIR")]
         share: PathBuf,
     },
+    /// Test an upgrade from the programs of another version, and clusters of both versions
+    #[command(hide = true)]
+    Upgrade {
+        /// Directory with the older tidegate-api, tidegate-agent and tidegate
+        #[arg(value_name = "DIR")]
+        older: PathBuf,
+    },
 }
 
 impl Arguments {
@@ -75,7 +83,10 @@ fn main() -> ExitCode {
     };
     let checked_before = before.clone();
     registry::set_last_word(Box::new(move || report_leftovers(&checked_before)));
-    let shown = show(&arguments);
+    let shown = match &arguments.command {
+        Some(LabCommand::Upgrade { older }) => upgrade::run(older, &mut std::io::stdout()),
+        None | Some(LabCommand::Manual { .. }) => show(&arguments),
+    };
     let left = report_leftovers(&before);
     match shown {
         Ok(()) if left == 0 => ExitCode::SUCCESS,

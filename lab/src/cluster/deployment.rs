@@ -49,6 +49,10 @@ pub struct Options {
     pub agent_arguments: Vec<String>,
     /// Number of etcd members next to the control server that form its store; 0 selects SQLite.
     pub members: u8,
+    /// Directory with the binary of the control server, if it is one of an older version.
+    pub older_server: Option<PathBuf>,
+    /// Directory with the binary of the agents, if it is one of an older version.
+    pub older_agent: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -62,6 +66,8 @@ impl Default for Options {
             server_arguments: Vec::new(),
             agent_arguments: Vec::new(),
             members: 0,
+            older_server: None,
+            older_agent: None,
         }
     }
 }
@@ -82,6 +88,7 @@ pub struct Cluster {
     pub topology: Topology,
     modes: Vec<&'static str>,
     agent_arguments: Vec<String>,
+    older_agent: Option<PathBuf>,
     directory: Scratch,
 }
 
@@ -131,22 +138,22 @@ impl Cluster {
             "--health-guard-percent=100",
         ]);
         let is_set = |argument: &String| argument.starts_with("--default-health-check=");
-        if !options.server_arguments.iter().any(is_set) {
-            // Endpoints of many tests have no server, and connections are counted.
+        if options.older_server.is_none() && !options.server_arguments.iter().any(is_set) {
+            // Endpoints of many tests have no server, and connections are counted. Version 0.1.0 has no default.
             arguments.push("--default-health-check=none".to_owned());
         }
         arguments.extend_from_slice(&options.server_arguments);
         let mut server = Process::start(Plan {
             label: "tidegate-api".to_owned(),
             namespace: topology.control.clone(),
-            program: binaries::find("tidegate-api")?,
+            program: binaries::find_in(options.older_server.as_deref(), "tidegate-api")?,
             arguments,
             environment: Vec::new(),
             log: directory.path().join("control.log"),
         })?;
         let api = Http::new(&topology.control, topology::CONTROL);
         server.wait_ready(|| api.get("/readyz")?.success().map(drop))?;
-        let Options { modes, agent_arguments, .. } = options.clone();
+        let Options { modes, agent_arguments, older_agent, .. } = options.clone();
         Ok(Self {
             agents: BTreeMap::new(),
             server,
@@ -155,6 +162,7 @@ impl Cluster {
             topology,
             modes,
             agent_arguments,
+            older_agent,
             directory,
         })
     }
@@ -181,7 +189,7 @@ impl Cluster {
         let process = Process::start(Plan {
             label: format!("tidegate-agent of {node}"),
             namespace: machine.namespace.clone(),
-            program: binaries::find("tidegate-agent")?,
+            program: binaries::find_in(self.older_agent.as_deref(), "tidegate-agent")?,
             arguments,
             environment: Vec::new(),
             log: self.directory.path().join(format!("{node}.log")),

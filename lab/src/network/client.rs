@@ -10,9 +10,13 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::host::netns::Namespace;
 
-/// Read and connect timeout of a client. A refused connection fails at once; only a missing response takes this
-/// long.
+/// Connect timeout of a client, and the time for a reply by UDP. A refused connection fails at once; only a missing
+/// response takes this long.
 pub const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Time for the reply on a TCP connection that is established. On a loaded machine the process of the backend may wait longer for
+/// a processor than the kernel takes to connect. A connection that leads nowhere fails after this time.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reply of an echo server: the server's name, and the client address that the server observed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +75,7 @@ impl Connection {
     pub fn open_within(from: &Namespace, to: SocketAddr, timeout: Duration) -> Result<Self> {
         let stream = from.inside(|| TcpStream::connect_timeout(&to, timeout));
         let stream = stream.with_context(|| format!("TCP to {to} from {}", from.name()))?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
         let mut reader = BufReader::new(stream);
         let mut line = String::new();
         reader.read_line(&mut line).with_context(|| format!("TCP to {to}: connected, but no reply"))?;

@@ -15,13 +15,7 @@ pub const DIRECTORY: &str = "TIDEGATE_BINARIES";
 /// Returns an error with the build command if the binary is not built.
 pub fn find(name: &str) -> Result<PathBuf> {
     if let Some(directory) = std::env::var_os(DIRECTORY) {
-        let path = Path::new(&directory).join(name);
-        ensure!(
-            is_executable(&path),
-            "`{name}` is not in the directory set by {DIRECTORY}: {}",
-            path.display()
-        );
-        return Ok(path);
+        return find_in(Some(Path::new(&directory)), name);
     }
     let own = std::env::current_exe().context("cannot determine the path of this executable")?;
     // Test executables are in `deps`, binaries one directory above.
@@ -33,6 +27,19 @@ pub fn find(name: &str) -> Result<PathBuf> {
             bail!("`{name}` is not built: run `cargo build --workspace` first (looked for {candidates:?})")
         }
     }
+}
+
+/// Same as [`find`] if `directory` is `None`. Otherwise, returns the path of the binary in that directory.
+///
+/// # Errors
+/// Same as [`find`], or an error if the directory does not contain the binary.
+pub fn find_in(directory: Option<&Path>, name: &str) -> Result<PathBuf> {
+    let Some(directory) = directory else {
+        return find(name);
+    };
+    let path = directory.join(name);
+    ensure!(is_executable(&path), "`{name}` is not in the given directory of binaries: {}", path.display());
+    Ok(path)
 }
 
 /// Returns the target directory of this build.

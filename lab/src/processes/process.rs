@@ -94,6 +94,11 @@ impl Process {
         &mut self.plan.arguments
     }
 
+    /// Sets the binary of the next start, such as one of another version.
+    pub fn set_program(&mut self, program: PathBuf) {
+        self.plan.program = program;
+    }
+
     /// Calls `ready` repeatedly until it returns `Ok`, and returns its value.
     ///
     /// # Errors

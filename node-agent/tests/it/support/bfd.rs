@@ -37,6 +37,14 @@ impl Pair {
             namespace.ip(&["addr", "add", &format!("{v6}/64"), "dev", "eth0", "nodad"]);
             namespace.ip(&["link", "set", "eth0", "up"]);
         }
+        // BIRD ignores tentative addresses, and announces the next hop that it knows when the session begins.
+        let end = Instant::now() + PATIENCE;
+        for namespace in [&pair.ours, &pair.theirs] {
+            while !namespace.exec(&["ip", "-6", "address", "show", "dev", "eth0", "tentative"]).is_empty() {
+                assert!(Instant::now() < end, "{}: an address stays tentative", namespace.name());
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
         pair
     }
 
