@@ -16,8 +16,8 @@ tools=$PWD/target/tools
 
 # NAME PACKAGE[,PACKAGE WITH TESTS] TESTS FILE…: `TESTS` are arguments of cargo test; after `--` follow parts of test names.
 readonly PARTS=(
-  "program model --test=it model/src/program.rs model/src/program/*.rs model/src/program/lower/*.rs model/src/wire/networks.rs"
-  "compile model --test=it model/src/compile.rs model/src/compile/*.rs"
+  "program model --lib,--test=it model/src/program.rs model/src/program/*.rs model/src/program/lower/*.rs model/src/wire/networks.rs"
+  "compile model --lib,--test=it model/src/compile.rs model/src/compile/*.rs"
   "decisions model --lib,--test=it model/src/observed/assign/*.rs model/src/observed/health/*.rs"
   "bfd bfd --lib,--test=it node-agent/bfd/src/*.rs"
   "bgp bgp --lib,--test=it node-agent/bgp/src/rib.rs node-agent/bgp/src/rib/*.rs node-agent/bgp/src/export.rs node-agent/bgp/src/session/*.rs node-agent/bgp/src/wire/errors.rs"

@@ -5,6 +5,7 @@
 pub mod delta;
 mod last;
 mod sent_state;
+mod unknown_fields;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -28,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 pub use self::last::Ending;
-use self::sent_state::SentState;
+use self::{sent_state::SentState, unknown_fields::UnknownFields};
 use crate::{
     control::{Control, ServerId},
     facts,
@@ -108,6 +109,7 @@ async fn report_to(reporter: Reporter, server: ServerId, mut sources: Sources) {
     let mut backoff = Backoff::new(RETRY_FLOOR, RETRY_CAP);
     let mut last_error = None;
     let mut sent_state = SentState::new();
+    let mut unknown = UnknownFields::default();
     let board = &reporter.control.board;
     let mut streams = board.streams_opened(server);
     loop {
@@ -117,9 +119,10 @@ async fn report_to(reporter: Reporter, server: ServerId, mut sources: Sources) {
         if std::mem::replace(&mut streams, board.streams_opened(server)) != streams {
             // The server behind a new stream may have lost the data of earlier reports.
             sent_state.forget_objects();
+            unknown.forget();
         }
         let (report, news) = sent_state.next_report(&reporter, &mut sources);
-        let sent = reporter.send(server, &report).await;
+        let sent = reporter.send(server, &report, &mut unknown).await;
         let outcome = sent.as_ref().map_err(|error| chain(error)).copied();
         board.reported(server, outcome, |is_reached| reporter.announcing.tell(Message::Control(is_reached)));
         match sent {
@@ -186,9 +189,46 @@ pub fn merge_events(some: &[Event], others: &[Event]) -> Vec<Event> {
 }
 
 impl Reporter {
-    async fn send(&self, server: ServerId, report: &Report) -> Result<(), ReportError> {
+    /// Sends a report without the fields in `unknown`. If the server rejects further fields because it is older, adds
+    /// them and sends the report again.
+    async fn send(
+        &self,
+        server: ServerId,
+        report: &Report,
+        unknown: &mut UnknownFields,
+    ) -> Result<(), ReportError> {
+        loop {
+            let Err(error) = self.send_once(server, report, unknown).await else { return Ok(()) };
+            let ReportError::Refused { status: StatusCode::UNPROCESSABLE_ENTITY, body } = &error else {
+                return Err(error);
+            };
+            let fields =
+                serde_json::to_value(report).map(|sent| unknown.learn(&sent, body)).unwrap_or_default();
+            if fields.is_empty() {
+                return Err(error);
+            }
+            let fields = fields.join(", ");
+            info!(at = %self.control.base(server), fields, "control is older: fields of reports are left out");
+        }
+    }
+
+    async fn send_once(
+        &self,
+        server: ServerId,
+        report: &Report,
+        unknown: &UnknownFields,
+    ) -> Result<(), ReportError> {
         let url = self.control.url(server, &format!("/v1/nodes/{}/report", self.node));
-        let response = self.control.client().put(url).json(report).timeout(REQUEST_TIMEOUT).send().await?;
+        let request = self.control.client().put(url).timeout(REQUEST_TIMEOUT);
+        let reduced = (!unknown.is_empty()).then(|| serde_json::to_value(report).ok()).flatten();
+        let request = match reduced {
+            Some(mut reduced) => {
+                unknown.remove_from(&mut reduced);
+                request.json(&reduced)
+            }
+            None => request.json(report),
+        };
+        let response = request.send().await?;
         match response.status() {
             status if status.is_success() => Ok(()),
             status => Err(ReportError::Refused { status, body: read_error(response).await }),

@@ -73,7 +73,10 @@ fn upgrade(older: &Path, out: &mut impl Write) -> Result<()> {
     stage.check(&BACKENDS[..3])?;
     stage.command(Some(older), &["get", "services"])?;
     [&inside, &outside].iter().try_for_each(|client| client.wait(CONNECTIONS))?;
-    writeln!(out, "control server upgraded; older agents and commands work with it, and a new endpoint serves")?;
+    writeln!(
+        out,
+        "control server upgraded; older agents and commands work with it, and a new endpoint serves"
+    )?;
 
     let nodes: Vec<String> = stage.cluster.agents.keys().cloned().collect();
     for (index, node) in nodes.iter().enumerate() {
@@ -132,8 +135,10 @@ impl Stage {
             object("Advertisement", "lan", json!({"addressPools": ["lan"]})),
         ])?;
         let ports = json!([{"port": PORT, "targetPort": 8080}]);
-        cluster
-            .add_service("web", json!({"type": "LoadBalancer", "selector": {"app": "web"}, "ports": ports}))?;
+        cluster.add_service(
+            "web",
+            json!({"type": "LoadBalancer", "selector": {"app": "web"}, "ports": ports}),
+        )?;
         let address: IpAddr = cluster.wait_load_balancer_ip(SERVICE)?;
         cluster.wait_owner(address, |_| true)?;
         let cluster_ip = at(cluster.cluster_ip(SERVICE, 0)?, PORT);

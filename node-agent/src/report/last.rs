@@ -15,7 +15,7 @@ use model::{
 use tokio::{sync::oneshot, time::timeout};
 use tracing::debug;
 
-use super::{Reporter, Sources, make_report, merge_events};
+use super::{Reporter, Sources, make_report, merge_events, unknown_fields::UnknownFields};
 use crate::{control::ServerId, facts, status::TrafficByService};
 
 /// Maximum time for the last report to all control servers. An unreachable server delays the end of the agent by
@@ -59,7 +59,7 @@ pub(super) async fn send(reporter: &Reporter, sources: &mut Sources, ending: End
 }
 
 async fn send_to(reporter: &Reporter, server: ServerId, report: &Report) {
-    if let Err(error) = reporter.send(server, report).await {
+    if let Err(error) = reporter.send(server, report, &mut UnknownFields::default()).await {
         debug!(server = %reporter.control.base(server), error = chain(&error), "the last report was not delivered");
     }
 }

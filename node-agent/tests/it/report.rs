@@ -121,6 +121,29 @@ async fn a_report_says_how_far_the_agent_is_and_what_failed() {
     running.stop().await;
 }
 
+/// An older control server rejects a report with a field that it does not know. The agent leaves the field out of this and
+/// all following reports, and sends it again over a new stream, since the server may have been upgraded.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_control_server_gets_reports_without_the_fields_that_it_does_not_know() {
+    let control = Control::start().await;
+    control.said().is_older = true;
+    let mut running = Running::start("older", control).await;
+    let stream = running.control.accept().await;
+    stream.send(&full_frames("7-10", vec![service(1, 1, 9)]));
+    assert_eq!(running.verified("7-10").await.facts.kernel, "left out");
+    let requests = |said: &Said| said.requests.iter().filter(|request| *request == "PUT report").count();
+    {
+        let said = running.control.said();
+        assert_eq!(requests(&said), said.reports.len() + 1, "one report was rejected");
+    }
+    running.control.said().is_older = false;
+    stream.cut();
+    let stream = running.control.accept().await;
+    stream.send(&full_frames("7-11", vec![service(1, 1, 11)]));
+    assert_ne!(running.verified("7-11").await.facts.kernel, "left out");
+    running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_are_never_two_in_flight_and_the_last_one_is_current() {
     let control = Control::start().await;

@@ -47,6 +47,8 @@ pub struct Said {
     pub refuses_listeners: bool,
     /// Replies to queries, each with the number of its query.
     pub answers: Vec<(u64, serde_json::Value)>,
+    /// True if reports are to be rejected while they contain `/facts/kernel`, as by an older server without this field.
+    pub is_older: bool,
     /// True if reports are to be answered with status 503.
     pub refuses_reports: bool,
     /// Time for which each report request is delayed.
@@ -196,15 +198,24 @@ async fn answer(
     StatusCode::NO_CONTENT
 }
 
-async fn report(State(shared): State<Shared>, Json(report): Json<Report>) -> StatusCode {
+async fn report(State(shared): State<Shared>, Json(mut report): Json<serde_json::Value>) -> Response {
     let report_time = {
         let mut said = shared.said.lock().unwrap();
         said.requests.push("PUT report".to_owned());
         if said.refuses_reports {
-            return StatusCode::SERVICE_UNAVAILABLE;
+            return StatusCode::SERVICE_UNAVAILABLE.into_response();
         }
         if !said.knows_node {
-            return StatusCode::NOT_FOUND;
+            return StatusCode::NOT_FOUND.into_response();
+        }
+        if said.is_older {
+            if report["facts"].get("kernel").is_some() {
+                let error = serde_json::json!({"pointer": "/facts/kernel", "code": "Invalid", "message": "unknown field `kernel`"});
+                return (StatusCode::UNPROCESSABLE_ENTITY, Json(serde_json::json!({"errors": [error]})))
+                    .into_response();
+            }
+            // For the type of this version.
+            report["facts"]["kernel"] = "left out".into();
         }
         let (running, most) = said.reports_in_flight;
         said.reports_in_flight = (running + 1, most.max(running + 1));
@@ -213,6 +224,6 @@ async fn report(State(shared): State<Shared>, Json(report): Json<Report>) -> Sta
     tokio::time::sleep(report_time).await;
     let mut said = shared.said.lock().unwrap();
     said.reports_in_flight.0 -= 1;
-    said.reports.push(report);
-    StatusCode::NO_CONTENT
+    said.reports.push(serde_json::from_value(report).expect("agents send reports"));
+    StatusCode::NO_CONTENT.into_response()
 }
