@@ -50,7 +50,7 @@ pub fn run(older: &Path, out: &mut impl Write) -> Result<()> {
 
 fn upgrade(older: &Path, out: &mut impl Write) -> Result<()> {
     let directory = Some(older.to_owned());
-    let mut stage = Stage::start(&Options {
+    let mut stage = UpgradeScene::start(&Options {
         modes: modes::NATIVE[..2].to_vec(),
         older_server: directory.clone(),
         older_agent: directory,
@@ -102,7 +102,7 @@ fn upgrade(older: &Path, out: &mut impl Write) -> Result<()> {
 }
 
 fn newer_agents(older: &Path, out: &mut impl Write) -> Result<()> {
-    let mut stage = Stage::start(&Options {
+    let mut stage = UpgradeScene::start(&Options {
         modes: modes::NATIVE[..2].to_vec(),
         older_server: Some(older.to_owned()),
         ..Options::default()
@@ -117,13 +117,13 @@ fn newer_agents(older: &Path, out: &mut impl Write) -> Result<()> {
 }
 
 /// Cluster with a Service of two endpoints, whose load balancer address is announced by ARP.
-struct Stage {
+struct UpgradeScene {
     cluster: Cluster,
     cluster_ip: SocketAddr,
     vip: SocketAddr,
 }
 
-impl Stage {
+impl UpgradeScene {
     fn start(options: &Options) -> Result<Self> {
         let mut cluster = Cluster::start(options)?;
         cluster.add_place("inside", "node2", 50)?;

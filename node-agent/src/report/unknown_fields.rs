@@ -26,12 +26,12 @@ enum Step {
 
 /// Error response (RFC 9457) of a control server, as far as it is read here.
 #[derive(Deserialize)]
-struct Refusal {
-    errors: Vec<Rejected>,
+struct ErrorBody {
+    errors: Vec<FieldError>,
 }
 
 #[derive(Deserialize)]
-struct Rejected {
+struct FieldError {
     pointer: String,
     message: String,
 }
@@ -40,11 +40,11 @@ impl UnknownFields {
     /// Records the unknown fields in the error response `body` to the report `sent`. Returns their pointers, which is
     /// an empty list if the response has another reason or too many fields are unknown already.
     pub(super) fn learn(&mut self, sent: &Value, body: &str) -> Vec<String> {
-        let Ok(Refusal { errors }) = serde_json::from_str(body) else {
+        let Ok(ErrorBody { errors }) = serde_json::from_str(body) else {
             return Vec::new();
         };
         let mut learned = Vec::new();
-        for Rejected { pointer, message } in errors {
+        for FieldError { pointer, message } in errors {
             let path =
                 message.starts_with("unknown field").then(|| find(sent, &pointer, DEPTH_MAX)).flatten();
             if let Some(path) = path.filter(|path| !path.is_empty())
