@@ -7,3 +7,4 @@ pub(crate) mod health_judge;
 pub(crate) mod leader_task;
 pub(crate) mod overview;
 pub(crate) mod sampler;
+pub(crate) mod webhooks;

@@ -52,7 +52,7 @@ const MAY_USE: [(&str, &[&str]); 26] = [
     ("store", &["model"]),
     ("man-pages", &[]),
     ("allocator", &[]),
-    ("api", &["allocator", "base", "man-pages", "model", "reference-pages", "settings", "store"]),
+    ("api", &["allocator", "base", "man-pages", "model", "reference-pages", "settings", "store", "tls-trust"]),
     ("bfd", &[]),
     ("bgp", &[]),
     ("tls-trust", &[]),

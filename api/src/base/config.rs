@@ -30,6 +30,7 @@ mod node_lost;
 pub mod page;
 mod responses;
 pub mod tls;
+pub mod webhooks;
 
 pub use ::base::Hosts;
 use etcd::EtcdFlags;
@@ -37,6 +38,7 @@ pub use node_lost::NodeLostAfter;
 use page::{PageFlags, PageSettings};
 pub use responses::ResponseLimits;
 use tls::{TlsChoice, TlsMin, TlsWish};
+use webhooks::{WebhookFlags, WebhookSettings};
 
 const LISTEN_DEFAULT: &str = "127.0.0.1:7440";
 const STORE_DEFAULT: &str = "sqlite:tidegate.sqlite";
@@ -172,6 +174,9 @@ pub struct Flags {
     /// Flags for the settings of the status page.
     #[command(flatten)]
     pub page: PageFlags,
+    /// Flags for webhooks.
+    #[command(flatten)]
+    pub webhooks: WebhookFlags,
     /// Also serve a read-only Kubernetes API below /k8s/, for `kubectl get`, `describe` and `-w` with
     /// --server set to the address of this server followed by /k8s
     #[arg(long, env = "TIDEGATE_KUBERNETES_VIEW")]
@@ -271,6 +276,9 @@ pub enum InvalidConfig {
     /// Invalid settings of the status page.
     #[error(transparent)]
     Page(#[from] page::InvalidPage),
+    /// Invalid settings of webhooks.
+    #[error(transparent)]
+    Webhook(#[from] webhooks::InvalidWebhook),
     /// The TLS settings contradict each other.
     #[error(transparent)]
     Tls(#[from] tls::InvalidTls),
@@ -318,6 +326,7 @@ impl Config {
             auth,
             bootstrap_token_file,
             page,
+            webhooks,
             kubernetes_view,
             log,
             log_format,
@@ -380,6 +389,7 @@ impl Config {
                 is_auth_required,
                 replica_name,
                 page,
+                webhooks: WebhookSettings::new(webhooks)?,
                 has_kubernetes_view: kubernetes_view,
                 responses: ResponseLimits::default(),
             },
@@ -441,6 +451,8 @@ pub struct Settings {
     pub is_auth_required: bool,
     /// Settings of the status page.
     pub page: PageSettings,
+    /// Receivers of notices about problems.
+    pub webhooks: WebhookSettings,
     /// True if the read-only Kubernetes API is served below `/k8s/`.
     pub has_kubernetes_view: bool,
     /// Limits on the responses that clients have not received yet.

@@ -31,7 +31,7 @@ use crate::{
     stream::{node_feed::Feeding, watching::Watching},
     tasks::{
         address_retry::AddressRetry, assigner::Assigner, health_judge::HealthJudge, leader_task, overview,
-        sampler,
+        sampler, webhooks,
     },
     telemetry::metrics::Metrics,
     write::{
@@ -49,6 +49,7 @@ impl ServerState {
         store: Arc<dyn Store>,
         source: Arc<dyn Source>,
     ) -> Result<Running, StoreError> {
+        let receivers = settings.webhooks.clone();
         let statuses = store.statuses().await?;
         let peer_key = peer_key::obtain(&*store, &*source).await?;
         let vault = Vault::open(Arc::clone(&store)).await?;
@@ -130,6 +131,7 @@ impl ServerState {
         app.overview.current(&app).await;
         let overview = tokio::spawn(overview::run(Arc::clone(&app)));
         let series = tokio::spawn(sampler::run(Arc::clone(&app)));
+        let webhooks = tokio::spawn(webhooks::run(Arc::clone(&app), receivers));
         Ok(Running {
             app,
             writer: writer_task,
@@ -141,6 +143,7 @@ impl ServerState {
             vault,
             overview,
             series,
+            webhooks,
             pacer,
         })
     }
@@ -169,6 +172,7 @@ pub struct Running {
     vault: JoinHandle<()>,
     overview: JoinHandle<()>,
     series: JoinHandle<()>,
+    webhooks: JoinHandle<()>,
     pacer: JoinHandle<()>,
 }
 
@@ -192,8 +196,10 @@ impl Running {
             vault,
             overview,
             series,
+            webhooks,
             pacer,
         } = self;
+        webhooks.abort();
         overview.abort();
         pacer.abort();
         series.abort();

@@ -84,6 +84,12 @@ pub(crate) struct Metrics {
     pub(crate) watch_overruns: Counter,
     /// Number of connections closed because the client did not read a response.
     pub(crate) stalled_connections: Counter,
+    /// Number of messages that webhooks accepted.
+    pub(crate) webhook_deliveries: Counter,
+    /// Number of requests to webhooks that failed and are repeated.
+    pub(crate) webhook_failures: Counter,
+    /// Number of messages that were dropped for one receiver, because too many waited or it did not accept them.
+    pub(crate) webhook_drops: Counter,
     health_verdicts: Family<VerdictLabels, Counter>,
     gauges: Gauges,
 }
@@ -190,6 +196,9 @@ impl Metrics {
             watch_events: Counter::default(),
             watch_overruns: Counter::default(),
             stalled_connections: Counter::default(),
+            webhook_deliveries: Counter::default(),
+            webhook_failures: Counter::default(),
+            webhook_drops: Counter::default(),
             health_verdicts: Family::default(),
             gauges: Gauges::default(),
         };
@@ -258,6 +267,13 @@ impl Metrics {
             ),
             ("watch_events", "Events sent to watchers", &self.watch_events),
             ("watch_overruns", "Watches ended because they fell too far behind", &self.watch_overruns),
+            ("webhook_deliveries", "Messages that webhooks accepted", &self.webhook_deliveries),
+            ("webhook_failures", "Requests to webhooks that failed and are repeated", &self.webhook_failures),
+            (
+                "webhook_drops",
+                "Messages dropped for one webhook, because too many waited or it did not accept them",
+                &self.webhook_drops,
+            ),
             (
                 "stalled_connections",
                 "Connections closed because the client did not read a response",

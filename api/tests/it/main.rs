@@ -44,3 +44,4 @@ mod store_failure;
 mod support;
 mod tls;
 mod waiting;
+mod webhooks;

@@ -13,6 +13,7 @@ pub mod affects;
 pub mod diff;
 pub mod memory;
 pub mod nodes;
+pub mod notices;
 pub mod others;
 pub mod preceding;
 pub mod problems;

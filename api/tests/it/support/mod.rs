@@ -106,6 +106,7 @@ pub(crate) fn settings(node_ports: std::ops::RangeInclusive<u16>) -> Settings {
         tls: None,
         is_auth_required: false,
         page: Default::default(),
+        webhooks: Default::default(),
         has_kubernetes_view: false,
         responses: ResponseLimits::default(),
     }
