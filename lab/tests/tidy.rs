@@ -52,7 +52,10 @@ const MAY_USE: [(&str, &[&str]); 26] = [
     ("store", &["model"]),
     ("man-pages", &[]),
     ("allocator", &[]),
-    ("api", &["allocator", "base", "man-pages", "model", "reference-pages", "settings", "store", "tls-trust"]),
+    (
+        "api",
+        &["allocator", "base", "man-pages", "model", "reference-pages", "settings", "store", "tls-trust"],
+    ),
     ("bfd", &[]),
     ("bgp", &[]),
     ("tls-trust", &[]),

@@ -9,9 +9,7 @@ use crate::TlsOptions;
 use std::{
     collections::BTreeSet,
     net::SocketAddr,
-    ops::RangeInclusive,
     path::{Path, PathBuf},
-    str::FromStr,
 };
 
 use clap::{Parser, ValueEnum};
@@ -28,6 +26,7 @@ use model::{
 pub mod etcd;
 mod node_lost;
 pub mod page;
+mod port_range;
 mod responses;
 pub mod tls;
 pub mod webhooks;
@@ -36,6 +35,7 @@ pub use ::base::Hosts;
 use etcd::EtcdFlags;
 pub use node_lost::NodeLostAfter;
 use page::{PageFlags, PageSettings};
+pub use port_range::PortRange;
 pub use responses::ResponseLimits;
 use tls::{TlsChoice, TlsMin, TlsWish};
 use webhooks::{WebhookFlags, WebhookSettings};
@@ -43,7 +43,6 @@ use webhooks::{WebhookFlags, WebhookSettings};
 const LISTEN_DEFAULT: &str = "127.0.0.1:7440";
 const STORE_DEFAULT: &str = "sqlite:tidegate.sqlite";
 const SERVICE_CIDR_DEFAULT: &str = "10.96.0.0/16";
-const NODE_PORT_RANGE_DEFAULT: &str = "30000-32767";
 /// Default of `--guard-vips-percent`. A mistaken write usually removes nearly all virtual addresses; an intended
 /// one rarely removes more than half at once.
 const GUARD_VIPS_PERCENT_DEFAULT: u8 = 50;
@@ -221,20 +220,6 @@ pub enum LogFormat {
     Json,
 }
 
-/// Inclusive range of ports, parsed from text such as `30000-32767`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortRange(RangeInclusive<u16>);
-
-impl FromStr for PortRange {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let ports = text.split_once('-').and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
-        let (from, to): (u16, u16) =
-            ports.ok_or_else(|| format!("expected FROM-TO, such as {NODE_PORT_RANGE_DEFAULT}"))?;
-        Ok(Self(from..=to))
-    }
-}
-
 /// Complete, validated configuration of the server from flags, environment and file.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -334,8 +319,7 @@ impl Config {
         } = flags;
         let listen =
             listen.unwrap_or_else(|| LISTEN_DEFAULT.parse().expect("the default address is an address"));
-        let PortRange(ports) = node_port_range
-            .unwrap_or_else(|| NODE_PORT_RANGE_DEFAULT.parse().expect("the default range is a range"));
+        let PortRange(ports) = node_port_range.unwrap_or_default();
         let cluster = ClusterConfig::new(
             if service_cidr.is_empty() { vec![service_cidr_default()] } else { service_cidr },
             ports,
@@ -345,10 +329,7 @@ impl Config {
         .with_asn(asn.unwrap_or(ASN_DEFAULT))?
         .with_quotas(Quotas::new(quota))
         .with_default_checks(default_health_check.unwrap_or_default() == DefaultHealthCheck::Tcp)
-        .with_guards(Guards {
-            vips_percent: guard_vips_percent.unwrap_or(GUARD_VIPS_PERCENT_DEFAULT),
-            endpoints_percent: guard_endpoints_percent.unwrap_or(GUARD_ENDPOINTS_PERCENT_DEFAULT),
-        });
+        .with_guards(guards(guard_vips_percent, guard_endpoints_percent));
         let replica_name = replica_name.map_or_else(|| Ok(machine_name()), named)?;
         let is_loopback = listen.ip().is_loopback();
         let wish = TlsWish {
@@ -396,6 +377,13 @@ impl Config {
             log: log.unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.unwrap_or_default(),
         })
+    }
+}
+
+fn guards(vips_percent: Option<u8>, endpoints_percent: Option<u8>) -> Guards {
+    Guards {
+        vips_percent: vips_percent.unwrap_or(GUARD_VIPS_PERCENT_DEFAULT),
+        endpoints_percent: endpoints_percent.unwrap_or(GUARD_ENDPOINTS_PERCENT_DEFAULT),
     }
 }
 

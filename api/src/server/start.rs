@@ -3,6 +3,7 @@
 use ::base::chain;
 use model::{primitives::quantity::Position, wire::feed::NetworkState};
 use std::{
+    collections::BTreeMap,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
@@ -57,14 +58,9 @@ impl ServerState {
             Some(_) => Some(Arc::new(Authority::obtain(&vault, &*source).await?)),
             None => None,
         };
-        let manners =
-            AuthPolicy { is_required: settings.is_auth_required, is_secure: settings.tls.is_some() };
-        let authenticator = Arc::new(Authenticator::of(Arc::clone(&vault), manners, &statuses));
-        let constants = NetworkState {
-            peer_key: Some(peer_key),
-            service_cidrs: settings.cluster.service_cidrs().iter().copied().collect(),
-            ..NetworkState::default()
-        };
+        let authenticator = authenticator(&settings, &vault, &statuses);
+        let service_cidrs = settings.cluster.service_cidrs().iter().copied().collect();
+        let constants = NetworkState { peer_key: Some(peer_key), service_cidrs, ..NetworkState::default() };
         let cluster = Arc::new(settings.cluster.clone());
         let hub = Arc::new(Hub::new(store.load().await?, constants, Arc::clone(&cluster)));
         let metrics = Arc::new(Metrics::new());
@@ -147,6 +143,15 @@ impl ServerState {
             pacer,
         })
     }
+}
+
+fn authenticator(
+    settings: &Settings,
+    vault: &Arc<Vault>,
+    statuses: &BTreeMap<String, Vec<u8>>,
+) -> Arc<Authenticator> {
+    let policy = AuthPolicy { is_required: settings.is_auth_required, is_secure: settings.tls.is_some() };
+    Arc::new(Authenticator::of(Arc::clone(vault), policy, statuses))
 }
 
 /// Interval at which queued audit log entries are written to the store. Entries of accepted writes are not

@@ -55,18 +55,18 @@ pub struct Notice {
 #[derive(Debug, Clone)]
 pub struct NoticeBook {
     delay_secs: i64,
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, TrackedProblem>,
 }
 
 #[derive(Debug, Clone)]
-struct Entry {
+struct TrackedProblem {
     problem: Problem,
     since: Timestamp,
-    phase: Phase,
+    phase: NoticePhase,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum NoticePhase {
     /// The problem has not lasted for the delay yet.
     Young,
     /// Receivers know the problem with this impact.
@@ -110,7 +110,7 @@ impl NoticeBook {
                 break;
             }
             let since = problem.since.map_or(now, |since| since.min(now));
-            let mut entry = Entry { problem: problem.clone(), since, phase: Phase::Young };
+            let mut entry = TrackedProblem { problem: problem.clone(), since, phase: NoticePhase::Young };
             notices.extend(entry.is_present(problem, now, delay_secs));
             self.entries.insert(id.to_owned(), entry);
         }
@@ -119,32 +119,32 @@ impl NoticeBook {
     }
 }
 
-impl Entry {
+impl TrackedProblem {
     fn is_present(&mut self, problem: &Problem, now: Timestamp, delay_secs: i64) -> Option<Notice> {
         let impact = problem.impact;
         self.problem = problem.clone();
         let kind = match self.phase {
-            Phase::Young if seconds(self.since, now) >= delay_secs => Some(NoticeKind::Began),
-            Phase::Young => return None,
-            Phase::Known { impact: known } | Phase::Absent { impact: known, .. } => {
+            NoticePhase::Young if seconds(self.since, now) >= delay_secs => Some(NoticeKind::Began),
+            NoticePhase::Young => return None,
+            NoticePhase::Known { impact: known } | NoticePhase::Absent { impact: known, .. } => {
                 (known != impact).then_some(NoticeKind::Changed)
             }
         };
-        self.phase = Phase::Known { impact };
+        self.phase = NoticePhase::Known { impact };
         Some(self.notice(kind?, now))
     }
 
     /// Returns the notice, and true if the entry stays.
     fn is_absent(&mut self, now: Timestamp, delay_secs: i64) -> (Option<Notice>, bool) {
         let (impact, since) = match self.phase {
-            Phase::Young => return (None, false),
-            Phase::Known { impact } => (impact, now),
-            Phase::Absent { impact, since } => (impact, since),
+            NoticePhase::Young => return (None, false),
+            NoticePhase::Known { impact } => (impact, now),
+            NoticePhase::Absent { impact, since } => (impact, since),
         };
         if seconds(since, now) >= delay_secs {
             return (Some(self.notice(NoticeKind::Ended, now)), false);
         }
-        self.phase = Phase::Absent { impact, since };
+        self.phase = NoticePhase::Absent { impact, since };
         (None, true)
     }
 
