@@ -79,6 +79,18 @@ fn f148_an_endpoint_counts_after_its_first_passed_check() {
     assert_eq!((guard.checked(), guard.held_count(), guard.left_lately(at(1))), (0, 0, 0));
 }
 
+/// F148: the endpoints of a deleted Service no longer count for the share of its namespace.
+#[test]
+fn f148_a_deleted_service_leaves_the_share_of_its_namespace() {
+    for (lost, held) in [(budget(30), 0), (budget(30) + 1, budget(30) + 1)] {
+        let mut guard = guard(&[("team", 30)]);
+        let deleted = ServiceKey::try_from("team/deleted".to_owned()).unwrap();
+        guard.record_checked(&deleted, endpoints(0..6), &endpoints(0..6));
+        guard.forget(&deleted);
+        assert_eq!(lose(&mut guard, "team", lost, 0), held, "{lost} lost");
+    }
+}
+
 /// F148: many small namespaces that fail together exceed the cluster's budget.
 #[test]
 fn f148_a_failure_of_many_small_namespaces_is_held() {
