@@ -1,5 +1,6 @@
 //! State of the server: the published objects, the reports of agents, and the caches computed from them.
 
+pub(crate) mod announced_cache;
 pub(crate) mod change_ring;
 pub(crate) mod compiled_set;
 pub(crate) mod convergence;

@@ -26,6 +26,7 @@ const WORDS: [(Resource, [&str; 3]); Kind::ALL.len() + 1] = [
     (Resource::Object(Kind::Advertisement), ["advertisements", "advertisement", "adv"]),
     (Resource::Object(Kind::BgpPeer), ["bgppeers", "bgppeer", "peer"]),
     (Resource::Object(Kind::BfdProfile), ["bfdprofiles", "bfdprofile", "bfd"]),
+    (Resource::Object(Kind::DnsZone), ["dnszones", "dnszone", "zone"]),
     (Resource::Object(Kind::Address), ["addresses", "address", "addr"]),
     (Resource::Object(Kind::EndpointHealth), ["endpointhealths", "endpointhealth", "eph"]),
     (Resource::Endpoints, ["endpoints", "endpoint", "ep"]),

@@ -17,8 +17,15 @@ use tokio::sync::watch;
 use crate::metrics::Metrics;
 
 /// Kinds whose objects have an influence on the zone.
-pub(crate) const KINDS: [Kind; 5] =
-    [Kind::Node, Kind::Workload, Kind::Service, Kind::EndpointSet, Kind::EndpointHealth];
+pub(crate) const KINDS: [Kind; 7] = [
+    Kind::Node,
+    Kind::DnsZone,
+    Kind::Workload,
+    Kind::Service,
+    Kind::EndpointSet,
+    Kind::Address,
+    Kind::EndpointHealth,
+];
 /// Minimum delay before the next attempt to reach a control server.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Maximum delay before the next attempt to reach a control server.
@@ -82,7 +89,11 @@ impl Follower {
     fn publish(&self, zone: Zone) {
         self.metrics.revision.set(i64::try_from(zone.snapshot().revision().0).unwrap_or(i64::MAX));
         self.metrics.set_ready();
-        self.zones.send_replace(Some(Arc::new(zone)));
+        // The announced addresses come from another stream.
+        self.zones.send_modify(|current| {
+            let announced = current.as_ref().and_then(|current| current.announced().cloned());
+            *current = Some(Arc::new(zone.with_announced(announced)));
+        });
     }
 }
 

@@ -1,11 +1,13 @@
 //! Last received state on disk, from which questions are answered after a restart until a control server is reached.
 //!
-//! The file has one JSON document per line: first the revision, then the objects. It is replaced as a whole, so that it
+//! The file has one JSON document per line: first the revision and the announced addresses, then the objects. It is replaced as a whole, so that it
 //! is complete or absent.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     io::{self, BufRead as _, BufReader, BufWriter, Write as _},
+    net::IpAddr,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -37,13 +39,25 @@ struct Head {
     revision: Revision,
     /// Number of objects that follow. A file with fewer was cut off.
     objects: usize,
+    /// Announced load balancer addresses; absent if they are not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    announced: Option<BTreeSet<IpAddr>>,
+}
+
+/// State from the file.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct StoredState {
+    /// Objects of the cluster.
+    pub(crate) snapshot: Snapshot,
+    /// Announced load balancer addresses, if they were known.
+    pub(crate) announced: Option<Arc<BTreeSet<IpAddr>>>,
 }
 
 /// Reads the state in a directory. Returns `None` if there is none.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read or is damaged. The caller continues without it.
-pub(crate) fn load(directory: &Path) -> io::Result<Option<Snapshot>> {
+pub(crate) fn load(directory: &Path) -> io::Result<Option<StoredState>> {
     let file = match File::open(directory.join(FILE)) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -64,14 +78,21 @@ pub(crate) fn load(directory: &Path) -> io::Result<Option<Snapshot>> {
     if objects.len() != head.objects {
         return Err(damaged("the file is incomplete"));
     }
-    Ok(Some(Snapshot::from_objects(head.revision, objects)))
+    let snapshot = Snapshot::from_objects(head.revision, objects);
+    Ok(Some(StoredState { snapshot, announced: head.announced.map(Arc::new) }))
 }
 
-fn save(directory: &Path, snapshot: &Snapshot) -> io::Result<()> {
+fn save(directory: &Path, zone: &Zone) -> io::Result<()> {
+    let snapshot = zone.snapshot();
     let new = directory.join(format!("{FILE}.new"));
     let mut file = BufWriter::new(File::create(&new)?);
     let objects = || KINDS.into_iter().flat_map(|kind| snapshot.list(kind, None, None));
-    let head = Head { version: VERSION, revision: snapshot.revision(), objects: objects().count() };
+    let head = Head {
+        version: VERSION,
+        revision: snapshot.revision(),
+        objects: objects().count(),
+        announced: zone.announced().map(|announced| (**announced).clone()),
+    };
     writeln!(file, "{}", serde_json::to_string(&head)?)?;
     for object in objects() {
         writeln!(file, "{}", object.to_json())?;
@@ -87,7 +108,7 @@ pub(crate) async fn keep(directory: PathBuf, mut zones: watch::Receiver<Option<A
     while zones.changed().await.is_ok() {
         let Some(zone) = zones.borrow_and_update().clone() else { continue };
         let (directory, begun) = (directory.clone(), Instant::now());
-        match tokio::task::spawn_blocking(move || save(&directory, zone.snapshot())).await {
+        match tokio::task::spawn_blocking(move || save(&directory, &zone)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::warn!(%error, "cannot write the state to disk; the next state is tried")
@@ -100,6 +121,7 @@ pub(crate) async fn keep(directory: PathBuf, mut zones: watch::Receiver<Option<A
 
 #[cfg(test)]
 mod tests {
+    use model::discovery::dns::ZoneSettings;
     use serde_json::json;
 
     use super::*;
@@ -109,12 +131,16 @@ mod tests {
             "apiVersion": "tidegate/v1", "kind": "Service", "metadata": { "name": "web", "namespace": "shop" },
             "spec": { "clusterIP": "10.96.0.10", "ports": [{ "port": 80 }] },
         });
-        // Only the server writes objects of this kind.
+        // Only the server writes objects of these two kinds.
         let health = json!({
             "apiVersion": "tidegate/v1", "kind": "EndpointHealth", "metadata": { "name": "web", "namespace": "shop" },
             "spec": { "endpoints": {} },
         });
-        let objects = [service, health].map(|object| Arc::new(decode_received(&object).unwrap()));
+        let address = json!({
+            "apiVersion": "tidegate/v1", "kind": "Address", "metadata": { "name": "192.0.2.1" },
+            "spec": { "address": "192.0.2.1", "services": ["shop/web"] },
+        });
+        let objects = [service, health, address].map(|object| Arc::new(decode_received(&object).unwrap()));
         Snapshot::from_objects(Revision(7), objects)
     }
 
@@ -122,8 +148,12 @@ mod tests {
     fn a_state_is_read_back_and_damage_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(load(directory.path()).unwrap(), None);
-        save(directory.path(), &snapshot()).unwrap();
-        assert_eq!(load(directory.path()).unwrap(), Some(snapshot()));
+        let settings = ZoneSettings::new("cluster.local".parse().unwrap());
+        let announced = Some(Arc::new(BTreeSet::from(["192.0.2.1".parse().unwrap()])));
+        let zone = Zone::new(settings, snapshot()).with_announced(announced.clone());
+        save(directory.path(), &zone).unwrap();
+        let stored = StoredState { snapshot: snapshot(), announced };
+        assert_eq!(load(directory.path()).unwrap(), Some(stored));
         let path = directory.path().join(FILE);
         let text = fs::read_to_string(&path).unwrap();
         for cut in [0, 10, text.find('\n').unwrap() + 1, text.len() - 5] {

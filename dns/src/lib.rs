@@ -2,7 +2,7 @@
 //! questions to upstream servers.
 //!
 //! ```text
-//! control server ──watch──▶ follow ──▶ Zone (model) ◀── journal (disk, at start)
+//! control server ──watch──▶ follow, announced ──▶ Zone (model) ◀── journal (disk, at start)
 //!                                        │
 //! client ──UDP, TCP──▶ listen ──▶ responder ──▶ answer (model) ──▶ message ──▶ client
 //!                                        └──▶ forward (cache) ──▶ upstream server
@@ -12,6 +12,7 @@
 //! of the cluster zone are computed for each question and never cached; those of upstream servers are. Every message,
 //! connection and forwarded question is limited in size, number and time.
 
+mod announced;
 pub mod args;
 mod follow;
 mod forward;

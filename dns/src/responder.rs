@@ -98,6 +98,7 @@ impl Responder {
         match answer(&zone, &question) {
             Resolution::Foreign => self.forward(request),
             Resolution::Own(found) => self.own(request, found),
+            Resolution::Unknown => self.respond(Outcome::NotReady, request.fail(ResponseCode::ServFail)),
         }
     }
 

@@ -18,10 +18,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    announced::AnnouncedFollower,
     args::Args,
     follow::Follower,
     forward::{CacheOptions, Forwarder},
-    journal,
+    journal::{self, StoredState},
     listen::Sockets,
     message::TtlLimits,
     metrics::Metrics,
@@ -69,6 +70,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         forwarder.clone(),
         Arc::clone(&metrics),
     );
+    let announced = AnnouncedFollower { client: connect(&args)?, zones: sender.clone() };
     let follower = Follower { client, settings, zones: sender, metrics: Arc::clone(&metrics) };
     let stop = CancellationToken::new();
     tracing::info!(listen = ?args.listen, domain = %args.domain, upstream = ?args.upstream, "started");
@@ -78,6 +80,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
         () = follower.run() => {}
+        () = announced.run() => {}
         () = sockets.serve(Arc::new(responder), stop.clone()) => {}
         served = serve::serve(status, metrics) => served?,
         () = keep(&args, zones) => {}
@@ -151,8 +154,9 @@ fn zone_settings(args: &Args) -> ZoneSettings {
 fn restored(args: &Args, settings: &ZoneSettings, metrics: &Metrics) -> Option<Arc<Zone>> {
     let directory = args.state_dir.as_ref()?;
     match journal::load(directory) {
-        Ok(snapshot) => {
-            let zone = Zone::new(settings.clone(), snapshot?);
+        Ok(stored) => {
+            let StoredState { snapshot, announced } = stored?;
+            let zone = Zone::new(settings.clone(), snapshot).with_announced(announced);
             tracing::info!(revision = zone.snapshot().revision().0, "answering from the last state on disk");
             metrics.set_ready();
             Some(Arc::new(zone))

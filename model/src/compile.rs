@@ -160,6 +160,7 @@ pub fn affected(before: &Snapshot, after: &Snapshot, change: &Change) -> BTreeSe
         | Kind::BfdProfile
         | Kind::BgpPeer
         | Kind::Advertisement
+        | Kind::DnsZone
         | Kind::Address => BTreeSet::new(),
         // An EndpointHealth has the name of its Service.
         Kind::Service | Kind::EndpointHealth => {

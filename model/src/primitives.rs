@@ -2,6 +2,7 @@
 
 pub mod age;
 pub mod community;
+pub mod domain_name;
 pub mod interval_set;
 pub mod name;
 pub mod net;

@@ -1,5 +1,6 @@
 //! Messages between control servers and node agents.
 
+pub mod announced;
 pub mod ask;
 pub mod doctor;
 pub mod feed;

@@ -14,6 +14,7 @@ use model::{
         advertisement::AdvertisementSpec,
         bfd_profile::BfdProfileSpec,
         bgp_peer::BgpPeerSpec,
+        dns_zone::DnsZoneSpec,
         endpoint_health::EndpointHealthSpec,
         endpoint_set::EndpointSetSpec,
         metadata::Metadata,
@@ -72,6 +73,7 @@ pub(crate) fn encode(object: &Object) -> Box<RawValue> {
         Spec::BfdProfile(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::BgpPeer(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Advertisement(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::DnsZone(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Address(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::EndpointHealth(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Workload(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
@@ -100,6 +102,7 @@ pub(crate) fn decode(key: &str, body: &[u8]) -> Result<Object, StoreError> {
         Kind::Advertisement => {
             read::<AdvertisementSpec>(body).map(|(metadata, spec)| (metadata, Spec::Advertisement(spec)))
         }
+        Kind::DnsZone => read::<DnsZoneSpec>(body).map(|(metadata, spec)| (metadata, Spec::DnsZone(spec))),
         Kind::Address => read::<AddressSpec>(body).map(|(metadata, spec)| (metadata, Spec::Address(spec))),
         Kind::EndpointHealth => {
             read::<EndpointHealthSpec>(body).map(|(metadata, spec)| (metadata, Spec::EndpointHealth(spec)))

@@ -18,6 +18,7 @@ use crate::{
         error::{Answer, Code, Problem},
     },
     security::{Authenticator, Caller, account::Account, ca::Authority, vault::Vault},
+    state::announced_cache::AnnouncedCache,
     state::plan_cache::PlanCache,
     state::{
         idempotency::Idempotency,
@@ -71,6 +72,8 @@ pub struct ServerState {
     pub(crate) plans: PlanCache,
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) overview: Arc<OverviewCache>,
+    /// Announced addresses, which DNS servers follow.
+    pub(crate) announced: AnnouncedCache,
     pub(crate) pages: Pages,
     pub(crate) idempotency: Arc<Idempotency>,
     pub(crate) audit: Arc<AuditLog>,

@@ -2,6 +2,7 @@
 
 mod address_events;
 mod addresses;
+mod announced;
 mod answer;
 mod apply;
 mod audit;
@@ -81,6 +82,7 @@ pub(crate) fn router() -> Routes {
         explain::add,
         bgp::add,
         address_events::add,
+        announced::add,
         status::add,
         overview::add,
         convergence::add,

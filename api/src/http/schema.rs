@@ -10,15 +10,15 @@ use model::{
     },
     kinds::{
         address::AddressSpec, address_pool::AddressPoolSpec, advertisement::AdvertisementSpec,
-        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, endpoint_health::EndpointHealthSpec,
-        endpoint_set::EndpointSetSpec, metadata::Metadata, node::NodeSpec, resource::Kind,
-        service::ServiceSpec, workload::WorkloadSpec,
+        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, dns_zone::DnsZoneSpec,
+        endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec, metadata::Metadata,
+        node::NodeSpec, resource::Kind, service::ServiceSpec, workload::WorkloadSpec,
     },
     observed::{
         announcements::AddressEvent,
         status::{
             AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
-            EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus,
+            DnsZoneStatus, EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus,
         },
     },
     primitives::quantity::{Position, Revision, Timestamp},
@@ -98,6 +98,8 @@ envelopes! {
         "BgpPeer: a router that nodes have BGP sessions with.";
     Advertisement, "^Advertisement$", AdvertisementList, AdvertisementSpec, AdvertisementStatus,
         "Advertisement: assignment of address pools to announcing nodes and protocols.";
+    DnsZone, "^DnsZone$", DnsZoneList, DnsZoneSpec, DnsZoneStatus,
+        "DnsZone: a zone of the DNS with static records and host names of Services.";
     Address, "^Address$", AddressList, AddressSpec, AddressStatus,
         "Address: record of a load balancer address, maintained by the server.";
 }
@@ -202,6 +204,8 @@ pub(crate) enum Object {
     BgpPeer(Box<BgpPeer>),
     /// Object of kind Advertisement.
     Advertisement(Box<Advertisement>),
+    /// Object of kind DnsZone.
+    DnsZone(Box<DnsZone>),
     /// Object of kind Address. Rejected on input, because only the server writes this kind.
     Address(Box<Address>),
     /// Object of kind EndpointHealth. Rejected on input, because only the server writes this kind.

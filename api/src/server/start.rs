@@ -24,9 +24,10 @@ use crate::{
         vault::{self, Vault},
     },
     state::{
-        convergence::Convergence, health_state::HealthState, leadership::Leadership, node_reports::Nodes,
-        observations::Observations, overview_cache::OverviewCache, overview_trigger::OverviewTrigger,
-        paging::Pages, plan_cache::PlanCache, published::Hub, queries::NodeQueries, render_pool::RenderPool,
+        announced_cache::AnnouncedCache, convergence::Convergence, health_state::HealthState,
+        leadership::Leadership, node_reports::Nodes, observations::Observations,
+        overview_cache::OverviewCache, overview_trigger::OverviewTrigger, paging::Pages,
+        plan_cache::PlanCache, published::Hub, queries::NodeQueries, render_pool::RenderPool,
         response_budget::ResponseBudget, series::SeriesBook,
     },
     stream::{node_feed::Feeding, watching::Watching},
@@ -77,7 +78,6 @@ impl ServerState {
             audit: Arc::clone(&audit),
             has_failed: Arc::clone(&has_failed),
         };
-        let queries = Arc::new(NodeQueries::new(&source.secret()));
         let (writer, writer_task) = Writer::start(context, stop_writer.clone());
         let trigger = Arc::new(OverviewTrigger::default());
         let overview = Arc::new(OverviewCache::new(source.now(), Arc::clone(&trigger)));
@@ -95,11 +95,12 @@ impl ServerState {
             watching: Watching::new(hub.load()),
             hub,
             writer,
-            queries,
+            queries: Arc::new(NodeQueries::new(&source.secret())),
             plans: PlanCache::default(),
             authenticator,
             observations,
             overview,
+            announced: AnnouncedCache::default(),
             pages: Pages::default(),
             idempotency: Arc::default(),
             audit,

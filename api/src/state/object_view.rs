@@ -17,9 +17,9 @@ use model::{
         health::{HealthInputs, has_default_check, is_suspected},
         rollup::{
             AnnouncementInputs, NodeViews, ServiceObservations, add_not_checked, address_pool_status,
-            address_status, advertisement_status, bfd_profile_status, bgp_peer_status, endpoint_set_status,
-            node_bgp_status, node_status, pool_announced, service_announced, service_health, service_status,
-            with_sessions, workload_status,
+            address_status, advertisement_status, bfd_profile_status, bgp_peer_status, dns_zone_status,
+            endpoint_set_status, node_bgp_status, node_status, pool_announced, service_announced,
+            service_health, service_resolvable, service_status, with_sessions, workload_status,
         },
         service_health::ServiceHealth,
         status::{
@@ -88,6 +88,9 @@ impl ObjectRenderer<'_> {
             Spec::BgpPeer(_) => self.bgp_peer(object).map(serde_json::to_value),
             Spec::BfdProfile(_) => Some(serde_json::to_value(self.bfd_profile(object))),
             Spec::Advertisement(_) => self.advertisement(object).map(serde_json::to_value),
+            Spec::DnsZone(spec) => {
+                Some(serde_json::to_value(dns_zone_status(&self.view.published().snapshot, spec)))
+            }
             Spec::Address(_) => self.address(object).map(serde_json::to_value),
             // The object is itself derived from observations.
             Spec::EndpointHealth(_) => None,
@@ -117,6 +120,11 @@ impl ObjectRenderer<'_> {
         let has_records = published.snapshot.addresses_of(&key).next().is_some();
         let announced_on_record =
             has_records.then(|| self.announcing(|of| service_announced(of, &key))).flatten();
+        let resolvable = if spec.hostnames.is_empty() {
+            None
+        } else {
+            self.announcing(|of| service_resolvable(of, &key, spec, compiled))
+        };
         Some(service_status(
             &published.snapshot,
             &key,
@@ -124,7 +132,7 @@ impl ObjectRenderer<'_> {
             compiled,
             published.epoch,
             self.nodes(),
-            ServiceObservations { announced_on_record, health: self.health(&key) },
+            ServiceObservations { announced_on_record, health: self.health(&key), resolvable },
         ))
     }
 

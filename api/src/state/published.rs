@@ -202,6 +202,7 @@ fn concerns_bgp(before: &Snapshot, change: &Change) -> bool {
         }
         Kind::Node
         | Kind::AddressPool
+        | Kind::DnsZone
         | Kind::Workload
         | Kind::Service
         | Kind::EndpointSet

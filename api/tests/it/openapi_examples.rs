@@ -15,13 +15,14 @@ const REFUSED: [(&str, &str); 4] = [
 ];
 
 /// Order of the writes: an object after those that it names, and removals last.
-const ORDER: [&str; 8] = [
+const ORDER: [&str; 9] = [
     "createNode",
     "createWorkload",
     "createAddressPool",
     "createBfdProfile",
     "createBgpPeer",
     "createAdvertisement",
+    "createDnsZone",
     "createService",
     "createEndpointSet",
 ];

@@ -38,6 +38,7 @@ Kinds:
   advertisements (adv) which nodes announce the addresses of which pools
   bgppeers (peer)      routers that nodes have BGP sessions with
   bfdprofiles (bfd)    BFD settings for paths to routers
+  dnszones (zone)      DNS zones with static records and host names of Services
   addresses (addr)     addresses in use with their owner and announcing node; read-only
   endpoints (ep)       endpoints computed by the server for each Service; read-only
   all                  every writable kind, that is, all except addresses and endpoints

@@ -3,6 +3,7 @@
 
 pub(crate) mod addresses;
 pub(crate) mod bgp;
+pub(crate) mod names;
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -37,7 +38,7 @@ use crate::{
         word, words,
     },
     views::{
-        columns::{addresses as columns_addresses, bgp as columns_bgp},
+        columns::{addresses as columns_addresses, bgp as columns_bgp, names as columns_names},
         health,
     },
 };
@@ -96,6 +97,7 @@ fn headings(resource: Resource, columns: Columns) -> Headings {
         (Resource::Object(Kind::Advertisement), _) => columns_addresses::ADVERTISEMENT,
         (Resource::Object(Kind::BgpPeer), _) => columns_bgp::PEER,
         (Resource::Object(Kind::BfdProfile), _) => columns_bgp::PROFILE,
+        (Resource::Object(Kind::DnsZone), _) => columns_names::ZONE,
         (Resource::Object(Kind::Address), _) => columns_addresses::ADDRESS,
         (Resource::Object(Kind::EndpointHealth), _) => health::RECORD,
         (Resource::Endpoints, false) => (&["NAME", "ENDPOINTS"], &[]),
@@ -148,6 +150,7 @@ fn rows(resource: Resource, columns: Columns, object: &Value, now: Timestamp) ->
         }
         Resource::Object(Kind::BgpPeer) => row(object, |object| columns_bgp::peer(object, wide, now)),
         Resource::Object(Kind::BfdProfile) => row(object, |object| columns_bgp::profile(object, wide, now)),
+        Resource::Object(Kind::DnsZone) => row(object, |object| columns_names::zone(object, wide, now)),
         Resource::Object(Kind::Address) => {
             row(object, |object| columns_addresses::address(object, wide, now))
         }

@@ -2,6 +2,7 @@
 
 pub(crate) mod addresses;
 pub(crate) mod bgp;
+pub(crate) mod names;
 pub(crate) mod objects;
 
 use model::{
@@ -23,7 +24,10 @@ use crate::{
     views::typed::{self, ObjectHeader, TypedObject, UNREADABLE, compiled, decode, decode_or_default, word},
     views::{
         columns::{self, Columns, condition_tone, endpoint_counts, labels},
-        describe::{addresses as describe_addresses, bgp as describe_bgp, objects as describe_objects},
+        describe::{
+            addresses as describe_addresses, bgp as describe_bgp, names as describe_names,
+            objects as describe_objects,
+        },
         health, traffic,
     },
 };
@@ -78,6 +82,7 @@ pub fn describe(subject: &DescribeSubject<'_>, now: Timestamp, style: Style) -> 
                     sections(&mut page, object, |page, peer| describe_bgp::peer(page, peer, now))
                 }
                 Kind::BfdProfile => sections(&mut page, object, describe_bgp::profile),
+                Kind::DnsZone => sections(&mut page, object, describe_names::zone),
                 Kind::Address => {
                     sections(&mut page, object, |page, address| {
                         describe_addresses::address(page, address, now)

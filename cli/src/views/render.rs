@@ -20,7 +20,7 @@ use crate::{
         style::{Style, Tone},
     },
     views::typed::{
-        Address, AddressPool, Advertisement, BfdProfile, BgpPeer, EndpointHealth, EndpointSet, Node,
+        Address, AddressPool, Advertisement, BfdProfile, BgpPeer, DnsZone, EndpointHealth, EndpointSet, Node,
         ObjectHeader, Service, TypedObject, Word, Workload, decode,
         documents::{
             ClusterStatus, ProblemExtension, StatusAddresses, StatusNodeAddresses, StatusNodes,
@@ -330,6 +330,9 @@ fn summary(object: &Value) -> String {
         Some(Kind::BfdProfile) => {
             parts(object, |profile: &BfdProfile| vec![columns_bgp::intervals(&profile.spec)])
         }
+        Some(Kind::DnsZone) => parts(object, |DnsZone { spec, .. }| {
+            vec![spec.zone.to_string(), format!("{} records", spec.records.len())]
+        }),
         Some(Kind::Address) => parts(object, address_summary),
         Some(Kind::EndpointHealth) => {
             parts(object, |record: &EndpointHealth| vec![health::record_summary(&record.spec)])

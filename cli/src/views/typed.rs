@@ -22,13 +22,13 @@ use model::{
     cluster::compiled::CompiledService,
     kinds::{
         address::AddressSpec, address_pool::AddressPoolSpec, advertisement::AdvertisementSpec,
-        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, endpoint_health::EndpointHealthSpec,
-        endpoint_set::EndpointSetSpec, metadata::Metadata, node::NodeSpec, service::ServiceSpec,
-        workload::WorkloadSpec,
+        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, dns_zone::DnsZoneSpec,
+        endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec, metadata::Metadata,
+        node::NodeSpec, service::ServiceSpec, workload::WorkloadSpec,
     },
     observed::status::{
         AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
-        ConditionStatus, EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus,
+        ConditionStatus, DnsZoneStatus, EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus,
     },
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -55,6 +55,7 @@ pub(crate) type AddressPool = TypedObject<AddressPoolSpec, AddressPoolStatus>;
 pub(crate) type Advertisement = TypedObject<AdvertisementSpec, AdvertisementStatus>;
 pub(crate) type BgpPeer = TypedObject<BgpPeerSpec, BgpPeerStatus>;
 pub(crate) type BfdProfile = TypedObject<BfdProfileSpec, BfdProfileStatus>;
+pub(crate) type DnsZone = TypedObject<DnsZoneSpec, DnsZoneStatus>;
 pub(crate) type Address = TypedObject<AddressSpec, AddressStatus>;
 pub(crate) type EndpointHealth = TypedObject<EndpointHealthSpec, ()>;
 

@@ -18,16 +18,16 @@ use model::{
     cluster::compiled::CompiledService,
     kinds::{
         address::AddressSpec, address_pool::AddressPoolSpec, advertisement::AdvertisementSpec,
-        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, endpoint_health::EndpointHealthSpec,
-        endpoint_set::EndpointSetSpec, metadata::Metadata, node::NodeSpec, resource::Kind,
-        service::ServiceSpec, workload::WorkloadSpec,
+        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, dns_zone::DnsZoneSpec,
+        endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec, metadata::Metadata,
+        node::NodeSpec, resource::Kind, service::ServiceSpec, workload::WorkloadSpec,
     },
     observed::{
         lag::LagOverview,
         service_health::ServiceHealth,
         status::{
             AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
-            EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus,
+            DnsZoneStatus, EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus,
         },
         traffic::{Busiest, ServiceTraffic},
     },
@@ -45,6 +45,7 @@ const RESOURCES: [Resource; Kind::ALL.len() + 1] = [
     Resource::Object(Kind::Advertisement),
     Resource::Object(Kind::BgpPeer),
     Resource::Object(Kind::BfdProfile),
+    Resource::Object(Kind::DnsZone),
     Resource::Object(Kind::Address),
     Resource::Object(Kind::EndpointHealth),
     Resource::Endpoints,
@@ -348,6 +349,7 @@ fn fixtures_have_the_shape_that_the_model_publishes() {
     all::<AdvertisementSpec, AdvertisementStatus>(&fixtures["advertisements"]);
     all::<BgpPeerSpec, BgpPeerStatus>(&fixtures["bgppeers"]);
     all::<BfdProfileSpec, BfdProfileStatus>(&fixtures["bfdprofiles"]);
+    all::<DnsZoneSpec, DnsZoneStatus>(&fixtures["dnszones"]);
     all::<AddressSpec, AddressStatus>(&fixtures["addresses"]);
     all::<EndpointHealthSpec, ()>(&fixtures["endpointhealths"]);
     for compiled in fixtures["endpoints"].as_array().unwrap() {

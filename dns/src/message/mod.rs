@@ -5,7 +5,7 @@ use hickory_proto::{
     op::{Edns, Message, MessageType, OpCode, Query, ResponseCode},
     rr::{
         DNSClass, Name, RData, Record, RecordType,
-        rdata::{A, AAAA, CNAME, HINFO, NS, PTR, SOA, SRV, TXT},
+        rdata::{A, AAAA, CNAME, HINFO, MX, NS, PTR, SOA, SRV, TXT},
     },
 };
 use model::discovery::dns::{self, DnsQuestion, RecordData};
@@ -32,6 +32,8 @@ const UDP_BYTES_MAX: usize = 1232;
 const TCP_BYTES_MAX: usize = 65_535;
 /// Times of the start of authority in seconds that only secondary servers use: refresh, retry and expiration.
 const SECONDARY_TIMES: (i32, i32, i32) = (7200, 1800, 86_400);
+/// Maximum length of one string of a text record in bytes (RFC 1035 §3.3).
+const STRING_BYTES_MAX: usize = 255;
 /// Highest version of EDNS that is supported.
 const EDNS_VERSION: u8 = 0;
 /// Type of the OPT record (RFC 6891 §6.1.2).
@@ -322,7 +324,13 @@ impl Request {
                 let (primary, mailbox) = (encode_name(primary)?, encode_name(mailbox)?);
                 RData::SOA(SOA::new(primary, mailbox, *serial, refresh, retry, expire, *minimum))
             }
-            RecordData::Txt(text) => RData::TXT(TXT::new(vec![text.clone()])),
+            RecordData::Mx { preference, exchange } => {
+                RData::MX(MX::new(*preference, encode_name(exchange)?))
+            }
+            RecordData::Txt(text) => {
+                let strings = text.as_bytes().chunks(STRING_BYTES_MAX).collect();
+                RData::TXT(TXT::from_bytes(strings))
+            }
             RecordData::AnyRefused => RData::HINFO(HINFO::new("RFC8482".to_owned(), String::new())),
         };
         Some(Record::from_rdata(owner, record.ttl, data))
@@ -353,7 +361,7 @@ fn encode_name(name: &str) -> Option<Name> {
 
 /// Returns the type of a question in the form of the cluster zone.
 fn record_type(wanted: RecordType) -> dns::RecordType {
-    const TYPES: [(RecordType, dns::RecordType); 9] = [
+    const TYPES: [(RecordType, dns::RecordType); 10] = [
         (RecordType::A, dns::RecordType::A),
         (RecordType::AAAA, dns::RecordType::Aaaa),
         (RecordType::CNAME, dns::RecordType::Cname),
@@ -362,6 +370,7 @@ fn record_type(wanted: RecordType) -> dns::RecordType {
         (RecordType::SOA, dns::RecordType::Soa),
         (RecordType::SRV, dns::RecordType::Srv),
         (RecordType::TXT, dns::RecordType::Txt),
+        (RecordType::MX, dns::RecordType::Mx),
         (RecordType::ANY, dns::RecordType::Any),
     ];
     let found = TYPES.into_iter().find(|(of_message, _)| *of_message == wanted);

@@ -62,6 +62,11 @@ pub(crate) fn start(cluster: &Cluster, more: &[&str]) -> Dns {
 }
 
 impl Dns {
+    /// Returns the state directory of the server.
+    pub(crate) fn directory(&self) -> &std::path::Path {
+        self._directory.path()
+    }
+
     pub(crate) fn wait_ready(&mut self) {
         let status = &self.status;
         self.process.wait_ready(|| status.get("/readyz")?.success()).unwrap();

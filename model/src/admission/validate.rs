@@ -15,6 +15,7 @@ use crate::{
 };
 
 pub(crate) mod bgp;
+mod dns_zone;
 mod endpoints;
 mod node;
 mod pool;
@@ -34,6 +35,7 @@ pub(crate) fn validate(object: &Object) -> Vec<Violation> {
     match &object.spec {
         Spec::Service(spec) => {
             service::validate(spec, &mut found);
+            dns_zone::validate_hostnames(spec, &mut found);
             check_annotations(spec, &object.metadata, &mut found);
         }
         Spec::EndpointSet(spec) => endpoints::validate_set(spec, &mut found),
@@ -46,6 +48,7 @@ pub(crate) fn validate(object: &Object) -> Vec<Violation> {
         }
         Spec::BgpPeer(spec) => bgp::validate_peer(spec, &mut found),
         Spec::BfdProfile(spec) => bgp::validate_profile(spec, &mut found),
+        Spec::DnsZone(spec) => dns_zone::validate(spec, &mut found),
         Spec::Address(_) => found.push(
             Violation::new(
                 "/kind",

@@ -109,6 +109,7 @@ impl Usage {
             | Spec::Advertisement(_)
             | Spec::BgpPeer(_)
             | Spec::BfdProfile(_)
+            | Spec::DnsZone(_)
             | Spec::EndpointHealth(_) => {}
         }
         usage

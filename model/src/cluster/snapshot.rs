@@ -10,10 +10,11 @@ use imbl::{OrdMap, OrdSet};
 use ipnet::IpNet;
 
 mod addresses;
+mod names;
 
-pub use self::addresses::PendingService;
+pub use self::{addresses::PendingService, names::HostnameClaim};
 
-use self::addresses::AddressIndex;
+use self::{addresses::AddressIndex, names::NameIndex};
 use crate::{
     cluster::{
         change::{Change, ChangeKind, Commit},
@@ -58,6 +59,7 @@ pub struct Snapshot {
     workload_cidrs: OrdMap<IpNet, OrdSet<Name>>,
     node_addresses: OrdMap<IpAddr, OrdSet<Name>>,
     load_balancing: AddressIndex,
+    names: NameIndex,
     workloads_by_node: OrdMap<Name, OrdSet<ObjectKey>>,
     lost_nodes: OrdSet<Name>,
     /// EndpointSets that have an endpoint on a Node, by the name of the Node.
@@ -381,6 +383,7 @@ impl Snapshot {
                 let service = ServiceKey { namespace: namespace.clone(), name: key.name.clone() };
                 self.index_service(spec, &service, entry);
                 self.index_routed(object, &service, entry);
+                self.names.index_hostnames(object, &service, entry);
             }
             (Spec::Workload(spec), Some(namespace)) => {
                 entry.count(&mut self.endpoint_addresses, spec.addresses.len());
@@ -418,6 +421,7 @@ impl Snapshot {
             (Spec::Address(spec), _) => self.index_address(spec, entry),
             (Spec::AddressPool(spec), _) => self.index_pool(&key.name, spec, entry),
             (Spec::Advertisement(spec), _) => self.index_advertisement(&key.name, spec, entry),
+            (Spec::DnsZone(spec), _) => self.names.index_zone(&key.name, spec, entry),
             // BgpPeers and BfdProfiles are few and need no index.
             (Spec::BgpPeer(_) | Spec::BfdProfile(_), _) => {}
             // EndpointHealth records are looked up by the name of their Service.

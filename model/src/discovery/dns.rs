@@ -1,12 +1,13 @@
-//! Records of the cluster zone, computed from the state for each question.
+//! Records of the cluster zone and of the zones of DnsZones, computed from the state for each question.
 //!
-//! The records are those of version 1.1.0 of the DNS specification of Kubernetes: addresses (A, AAAA), ports (SRV) and
+//! The records of the cluster zone are those of version 1.1.0 of the DNS specification of Kubernetes: addresses (A, AAAA), ports (SRV) and
 //! reverse names (PTR) of Services, names of the endpoints of headless Services, aliases (CNAME) of Services of type
 //! ExternalName, and names of Workloads by address. [`answer`] is the entry point; [`Zone`] is the state with the
 //! indices that it needs.
 
 mod answer;
 mod explain;
+mod external;
 mod hosts;
 mod name;
 mod record;

@@ -337,6 +337,31 @@ pub enum ConditionReason {
     /// At least one BgpPeer names the BfdProfile.
     Named,
 
+    /// The DNS server answers all host names of the Service with an address.
+    NamesAnswered,
+    /// No DnsZone contains a host name of the Service.
+    #[strum(message = "Create a DnsZone that contains the name, or correct `spec.hostnames`.")]
+    NoDnsZone,
+    /// The DnsZone does not allow host names of the namespace.
+    #[strum(message = "Add the namespace to `spec.allowedNamespaces` of the DnsZone.")]
+    NamespaceNotAllowed,
+    /// The DnsZone has a static address or alias with a host name of the Service.
+    #[strum(message = "Choose another name, or remove the record from `spec.records` of the DnsZone.")]
+    NameReserved,
+    /// An older Service has a host name of the Service.
+    #[strum(message = "Choose another name, or remove it from `spec.hostnames` of the older Service.")]
+    NameTaken,
+    /// No load balancer address of the Service is announced and has a usable endpoint of its IP family.
+    #[strum(
+        message = "See the conditions Announced and EndpointsAvailable. The names resolve again when both are met."
+    )]
+    NoAddressInService,
+    /// The DnsZone has neither a static record nor a host name of a Service.
+    #[strum(message = "Add `spec.records`, or `spec.hostnames` of a Service in an allowed namespace.")]
+    NoNames,
+    /// The DnsZone has a static record or a host name of a Service.
+    HasNames,
+
     /// The AddressPool contains no assignable address.
     #[strum(message = "Add a range to `spec.addresses`.")]
     Empty,
@@ -462,7 +487,7 @@ mod tests {
         let healthy: Vec<&str> = healthy.map(|reason| reason.as_str()).collect();
         let expected = "Valid Headless Allocated AsRequested EndpointsReady NothingToProgram VerifiedOnAllNodes \
                         NothingToAnnounce Announced RoutedExternally Announceable NodesFound PeersFound Ready \
-                        Reporting Verified ServiceFound Selected NodesSelected Named Free Established";
+                        Reporting Verified ServiceFound Selected NodesSelected Named NamesAnswered HasNames Free Established";
         assert_eq!(healthy.join(" "), expected);
     }
 }

@@ -9,9 +9,9 @@ use utoipa::ToSchema;
 use crate::{
     kinds::{
         address::AddressSpec, address_pool::AddressPoolSpec, advertisement::AdvertisementSpec,
-        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, endpoint_health::EndpointHealthSpec,
-        endpoint_set::EndpointSetSpec, metadata::Metadata, node::NodeSpec, service::ServiceSpec,
-        workload::WorkloadSpec,
+        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, dns_zone::DnsZoneSpec,
+        endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec, metadata::Metadata,
+        node::NodeSpec, service::ServiceSpec, workload::WorkloadSpec,
     },
     primitives::name::{Name, Namespace},
 };
@@ -19,8 +19,8 @@ use crate::{
 /// Value of `apiVersion` in every object.
 pub const API_VERSION: &str = "tidegate/v1";
 
-/// Kind of an object: `Node`, `AddressPool`, `BfdProfile`, `BgpPeer`, `Advertisement`, `Workload`, `Service`,
-/// `EndpointSet`, `Address` or `EndpointHealth`.
+/// Kind of an object: `Node`, `AddressPool`, `BfdProfile`, `BgpPeer`, `Advertisement`, `DnsZone`, `Workload`,
+/// `Service`, `EndpointSet`, `Address` or `EndpointHealth`.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema, VariantArray,
 )]
@@ -35,6 +35,8 @@ pub enum Kind {
     BgpPeer,
     /// Selection of the nodes that announce the addresses of pools.
     Advertisement,
+    /// Zone of the DNS with static records and host names of Services.
+    DnsZone,
     /// Container, VM or process with an address, matched by the selectors of Services.
     Workload,
     /// Stable address in front of endpoints.
@@ -61,6 +63,7 @@ impl Kind {
             Self::BfdProfile => "BfdProfile",
             Self::BgpPeer => "BgpPeer",
             Self::Advertisement => "Advertisement",
+            Self::DnsZone => "DnsZone",
             Self::Address => "Address",
             Self::EndpointHealth => "EndpointHealth",
             Self::Workload => "Workload",
@@ -78,6 +81,7 @@ impl Kind {
             Self::BfdProfile => "bfdprofiles",
             Self::BgpPeer => "bgppeers",
             Self::Advertisement => "advertisements",
+            Self::DnsZone => "dnszones",
             Self::Address => "addresses",
             Self::EndpointHealth => "endpointhealths",
             Self::Workload => "workloads",
@@ -95,6 +99,7 @@ impl Kind {
             | Self::BfdProfile
             | Self::BgpPeer
             | Self::Advertisement
+            | Self::DnsZone
             | Self::Address => false,
             Self::Workload | Self::Service | Self::EndpointSet | Self::EndpointHealth => true,
         }
@@ -110,6 +115,7 @@ impl Kind {
             | Self::BfdProfile
             | Self::BgpPeer
             | Self::Advertisement
+            | Self::DnsZone
             | Self::Workload
             | Self::Service
             | Self::EndpointSet => false,
@@ -247,6 +253,8 @@ pub enum Spec {
     BgpPeer(Box<BgpPeerSpec>),
     /// Spec of an Advertisement.
     Advertisement(AdvertisementSpec),
+    /// Spec of a DnsZone.
+    DnsZone(DnsZoneSpec),
     /// Spec of an Address.
     Address(AddressSpec),
     /// Spec of an EndpointHealth.
@@ -269,6 +277,7 @@ impl Spec {
             Self::BfdProfile(_) => Kind::BfdProfile,
             Self::BgpPeer(_) => Kind::BgpPeer,
             Self::Advertisement(_) => Kind::Advertisement,
+            Self::DnsZone(_) => Kind::DnsZone,
             Self::Address(_) => Kind::Address,
             Self::EndpointHealth(_) => Kind::EndpointHealth,
             Self::Workload(_) => Kind::Workload,
@@ -294,6 +303,7 @@ impl Spec {
             | Self::BfdProfile(_)
             | Self::BgpPeer(_)
             | Self::Advertisement(_)
+            | Self::DnsZone(_)
             | Self::Address(_)
             | Self::EndpointHealth(_)
             | Self::Service(_) => Vec::new(),
@@ -312,6 +322,7 @@ impl Spec {
             Self::BfdProfile(spec) => serde_json::to_value(spec),
             Self::BgpPeer(spec) => serde_json::to_value(spec.without_password()),
             Self::Advertisement(spec) => serde_json::to_value(spec),
+            Self::DnsZone(spec) => serde_json::to_value(spec),
             Self::Address(spec) => serde_json::to_value(spec),
             Self::EndpointHealth(spec) => serde_json::to_value(spec),
             Self::Workload(spec) => serde_json::to_value(spec),
@@ -382,6 +393,12 @@ impl Object {
     #[must_use]
     pub const fn as_advertisement(&self) -> Option<&AdvertisementSpec> {
         if let Spec::Advertisement(spec) = &self.spec { Some(spec) } else { None }
+    }
+
+    /// Returns the spec of a DnsZone, or `None` for an object of another kind.
+    #[must_use]
+    pub const fn as_dns_zone(&self) -> Option<&DnsZoneSpec> {
+        if let Spec::DnsZone(spec) = &self.spec { Some(spec) } else { None }
     }
 
     /// Returns the spec of an Address, or `None` for an object of another kind.

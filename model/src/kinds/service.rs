@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 use crate::{
     kinds::{health_check::HealthCheck, maintenance::Maintenance, metadata::Labels},
     primitives::{
+        domain_name::DomainName,
         name::{Label, Name},
         net::IpFamily,
         quantity::{Port, PortRange},
@@ -20,6 +21,8 @@ use crate::{
 pub const PORTS_MAX: usize = 100;
 /// Maximum number of entries in `externalIPs` and in `loadBalancerSourceRanges`.
 pub const ADDRESSES_MAX: usize = 256;
+/// Maximum number of host names of a Service.
+pub const HOSTNAMES_MAX: usize = 64;
 /// Default timeout of ClientIP affinity in seconds: 3 hours, as in Kubernetes.
 pub const AFFINITY_TIMEOUT_SECONDS_DEFAULT: u32 = 10_800;
 /// Maximum timeout of ClientIP affinity in seconds: 1 day, as in Kubernetes.
@@ -148,6 +151,13 @@ pub struct ServiceSpec {
     /// for the primary one with `SingleStack`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer: Option<LoadBalancer>,
+    /// Names outside of the cluster zone, at most 64, such as `www.example.org`, for which `tidegate-dns` answers with
+    /// the load balancer addresses that are announced, while an endpoint of their IP family is usable. A DnsZone must
+    /// contain the name and allow the namespace; of several Services, the oldest has the name. Only allowed with type
+    /// LoadBalancer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 64)]
+    pub hostnames: Vec<DomainName>,
     /// True if node ports are allocated for a Service of type LoadBalancer. If false, only ports with an
     /// explicit `nodePort` are opened. Only allowed with type LoadBalancer. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]

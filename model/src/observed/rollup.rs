@@ -8,6 +8,7 @@ mod bgp_peer;
 mod by_bgp;
 mod conflict;
 mod health;
+mod names;
 mod node;
 pub mod rebalance;
 mod sources;
@@ -54,6 +55,7 @@ pub use self::assigned::address_pool_status;
 pub use self::bgp::{bfd_profile_status, bgp_peer_status, node_bgp_status};
 pub use self::bgp_peer::with_sessions;
 pub use self::health::{add_not_checked, service_health};
+pub use self::names::{dns_zone_status, service_resolvable};
 pub use self::node::node_status;
 pub use self::sources::{endpoint_set_status, verdict_of_others, workload_status};
 
@@ -270,6 +272,8 @@ pub struct ServiceObservations {
     pub announced_on_record: Option<Condition>,
     /// Health of the Service's endpoints; `None` if they are not checked.
     pub health: Option<ServiceHealth>,
+    /// Condition Resolvable of the Service's host names; `None` if the Service has none.
+    pub resolvable: Option<Condition>,
 }
 
 /// Computes the status of a Service from the cluster state and the reports of the agents. `compiled` is the
@@ -284,7 +288,7 @@ pub fn service_status(
     nodes: &NodeViews<'_>,
     observed: ServiceObservations,
 ) -> ServiceStatus {
-    let ServiceObservations { announced_on_record, health } = observed;
+    let ServiceObservations { announced_on_record, health, resolvable } = observed;
     let mut endpoints = compiled.map(count_endpoints).unwrap_or_default();
     if spec.disabled {
         endpoints.not_checked = 0;
@@ -305,6 +309,7 @@ pub fn service_status(
         announced_on_record.unwrap_or_else(|| announced(spec, &addresses)),
     ];
     conditions.push(ready(&conditions));
+    conditions.extend(resolvable);
     let unsupported = unsupported::blocking(spec);
     let ingress = addresses.iter().map(|ip| Ingress { ip: *ip }).collect();
     ServiceStatus {
@@ -492,7 +497,9 @@ const fn reason_not_ready(unmet: ConditionType) -> Option<ConditionReason> {
         ConditionType::Announced => Some(ConditionReason::NotAnnounced),
         ConditionType::Connected => Some(ConditionReason::NotConnected),
         ConditionType::Converged => Some(ConditionReason::NotConverged),
-        ConditionType::Ready | ConditionType::Used | ConditionType::HasRoom => None,
+        ConditionType::Ready | ConditionType::Used | ConditionType::HasRoom | ConditionType::Resolvable => {
+            None
+        }
     }
 }
 

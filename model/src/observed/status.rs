@@ -17,8 +17,9 @@ use crate::{
         trouble::BgpTrouble,
     },
     cluster::compiled::UnsupportedField,
-    kinds::{condition_reason::ConditionReason, event::Event, node::ProxyMode},
+    kinds::{condition_reason::ConditionReason, event::Event, node::ProxyMode, resource::ServiceKey},
     primitives::{
+        domain_name::DomainName,
         name::Name,
         quantity::{Position, Timestamp},
     },
@@ -60,8 +61,9 @@ pub struct Condition {
 /// an endpoint that accepts connections), `Programmed` (every Node has programmed the Service and verified it
 /// by reading its kernel), `Announced` (the addresses are announced to the network), `Ready` (all other
 /// conditions are true), `Connected` (the agent of the Node reports), `Converged` (the Node has programmed
-/// everything and verified it by reading its kernel), `Used` (the object is in use by another object) or
-/// `HasRoom` (the AddressPool has a free address in each of its IP families).
+/// everything and verified it by reading its kernel), `Used` (the object is in use by another object),
+/// `HasRoom` (the AddressPool has a free address in each of its IP families) or `Resolvable` (`tidegate-dns` answers the
+/// host names of the Service).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum ConditionType {
     /// The object is valid, and all its settings are implemented.
@@ -84,6 +86,8 @@ pub enum ConditionType {
     Used,
     /// The AddressPool has a free address in each of its IP families.
     HasRoom,
+    /// The DNS server answers the host names of the Service with an address.
+    Resolvable,
 }
 
 /// State of a condition: `True` (met), `False` (not met) or `Unknown` (cannot be determined).
@@ -374,6 +378,23 @@ pub struct BfdProfileStatus {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub used_by: BTreeSet<Name>,
+}
+
+/// Status of a DnsZone.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DnsZoneStatus {
+    /// Conditions Accepted and Used; Used is true if the zone has a static record or a host name of a Service.
+    pub conditions: Vec<Condition>,
+    /// Services that have host names in the zone, by host name; at most 100.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, String>)]
+    pub hostnames: BTreeMap<DomainName, ServiceKey>,
+    /// Host names in the zone that Services claim but do not have, by host name, each with the first such Service; at
+    /// most 100.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, String>)]
+    pub refused: BTreeMap<DomainName, ServiceKey>,
 }
 
 /// Status of an Address.

@@ -22,7 +22,7 @@ fn objects() -> Vec<Value> {
     serde_json::from_str(OBJECTS).unwrap()
 }
 
-fn settings() -> ZoneSettings {
+pub(crate) fn settings() -> ZoneSettings {
     let servers = vec!["10.96.0.53".parse().unwrap(), "fd00:96::53".parse().unwrap()];
     let reverse = vec!["10.96.0.0/16".parse().unwrap(), "fd00:96::/112".parse().unwrap()];
     ZoneSettings { servers, reverse, ..ZoneSettings::new(Name::parse("cluster.local").unwrap()) }
@@ -41,7 +41,7 @@ fn zone(cluster: &Cluster) -> Zone {
     Zone::new(settings(), cluster.snapshot.clone())
 }
 
-fn record_type(word: &str) -> RecordType {
+pub(crate) fn record_type(word: &str) -> RecordType {
     match word {
         "A" => RecordType::A,
         "AAAA" => RecordType::Aaaa,
@@ -52,7 +52,7 @@ fn record_type(word: &str) -> RecordType {
         "SRV" => RecordType::Srv,
         "TXT" => RecordType::Txt,
         "ANY" => RecordType::Any,
-        "MX" => RecordType::Other,
+        "MX" => RecordType::Mx,
         other => panic!("{other} is not a record type"),
     }
 }
@@ -82,16 +82,19 @@ fn show_record(section: &str, Record { owner, ttl, data }: &Record) -> String {
         RecordData::Soa { primary, mailbox, serial: _, minimum } => {
             format!("SOA {primary} {mailbox} {minimum}")
         }
+        RecordData::Mx { preference, exchange } => format!("MX {preference} {exchange}"),
         RecordData::Txt(text) => format!("TXT \"{text}\""),
         RecordData::AnyRefused => "HINFO \"RFC8482\"".to_owned(),
     };
     format!("  {section} {owner} {ttl} {data}\n")
 }
 
-fn show(name: &str, record_type: &str, resolution: &Resolution) -> String {
+pub(crate) fn show(name: &str, record_type: &str, resolution: &Resolution) -> String {
     let mut text = format!("{name} {record_type}\n");
-    let Resolution::Own(Answer { code, answers, authority, additional, chase }) = resolution else {
-        return text + "  FOREIGN\n";
+    let Answer { code, answers, authority, additional, chase } = match resolution {
+        Resolution::Own(answer) => answer,
+        Resolution::Foreign => return text + "  FOREIGN\n",
+        Resolution::Unknown => return text + "  UNKNOWN\n",
     };
     let code = match code {
         ResponseCode::NoError => "NOERROR",

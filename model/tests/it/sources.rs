@@ -28,6 +28,7 @@ fn conditions(cluster: &Cluster, store_key: &str) -> Vec<Condition> {
         | Spec::BfdProfile(_)
         | Spec::BgpPeer(_)
         | Spec::Advertisement(_)
+        | Spec::DnsZone(_)
         | Spec::Address(_)
         | Spec::EndpointHealth(_) => panic!("has another status"),
     }

@@ -147,7 +147,8 @@ impl Scene {
         let health = self
             .with_inputs(&BTreeSet::new(), |inputs| service_health(snapshot, &form, inputs, &Guard::new(33)));
         let spec = snapshot.service(&key(service)).unwrap().as_service().unwrap();
-        let observed = ServiceObservations { announced_on_record: None, health: Some(health) };
+        let observed =
+            ServiceObservations { announced_on_record: None, health: Some(health), resolvable: None };
         let nodes = NodeViews::new(Vec::new());
         let status = service_status(snapshot, &key(service), spec, Some(&form), Epoch(1), &nodes, observed);
         let mut found = status.conditions.into_iter();

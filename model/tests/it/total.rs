@@ -120,6 +120,7 @@ fn near_object() -> impl Strategy<Value = Value> {
         "Advertisement",
         "BgpPeer",
         "BfdProfile",
+        "DnsZone",
     ]);
     (kinds, near_json(), near_json()).prop_map(|(kind, spec, metadata)| {
         let mut object = json!({ "kind": kind, "metadata": { "name": "web" }, "spec": spec });

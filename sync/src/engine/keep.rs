@@ -47,6 +47,7 @@ pub fn prepared(source: &Label, wanted: &Object, current: Option<&Object>) -> Ob
             | Spec::BfdProfile(_)
             | Spec::BgpPeer(_)
             | Spec::Advertisement(_)
+            | Spec::DnsZone(_)
             | Spec::Address(_)
             | Spec::EndpointHealth(_)
             | Spec::Workload(_)

@@ -1,17 +1,20 @@
 //! Export of a Service to Kubernetes. Load balancer settings become annotations that MetalLB and the adapter
 //! read.
 
-use model::kinds::{
-    metadata::Metadata,
-    service::{
-        ClusterIp, ForwardingMethod, LoadBalancer, Protocol, RemovalPolicy, ServicePort, ServiceSpec,
-        ServiceType, SessionAffinity, SourceRangesScope, TrafficPolicy,
+use model::{
+    kinds::{
+        metadata::Metadata,
+        service::{
+            ClusterIp, ForwardingMethod, LoadBalancer, Protocol, RemovalPolicy, ServicePort, ServiceSpec,
+            ServiceType, SessionAffinity, SourceRangesScope, TrafficPolicy,
+        },
     },
+    primitives::domain_name::DomainName,
 };
 use serde_json::{Map, Value, json};
 
 use super::{DocumentDraft, ExportResult, document, metadata_of};
-use crate::report::Report;
+use crate::{kubernetes::HOSTNAMES, report::Report};
 
 const NOTHING: &str = "not supported by Kubernetes";
 
@@ -28,6 +31,7 @@ pub(super) fn service(made: &mut ExportResult, metadata: &Metadata, spec: &Servi
     }
     let mut theirs = metadata_of(metadata, metadata.namespace.as_ref().map(|name| name.as_str()));
     annotations(spec.load_balancer.as_ref(), &mut theirs, &mut made.report);
+    hostnames(spec, &mut theirs, &mut made.report);
     let mut line = DocumentDraft::new(made);
     addresses(&mut line, spec);
     line.put("ports", "ports", Value::Array(ports));
@@ -109,6 +113,7 @@ fn only_here(line: &mut DocumentDraft<'_>, spec: &ServiceSpec) {
         traffic_distribution: _,
         external_name: _,
         load_balancer: _,
+        hostnames: _,
         allocate_load_balancer_node_ports: _,
         disabled: _,
         scheduler,
@@ -157,6 +162,16 @@ fn port(number: usize, port: &ServicePort, report: &mut Report) -> Option<Value>
         fields.into_iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (key.to_owned(), value)),
     );
     Some(Value::Object(made))
+}
+
+/// Exports the host names as the annotation of ExternalDNS.
+fn hostnames(spec: &ServiceSpec, metadata: &mut Value, report: &mut Report) {
+    if spec.hostnames.is_empty() {
+        return;
+    }
+    let names: Vec<&str> = spec.hostnames.iter().map(DomainName::as_str).collect();
+    report.mapped("spec.hostnames", &format!("metadata.annotations[\"{HOSTNAMES}\"]"));
+    metadata["annotations"][HOSTNAMES] = json!(names.join(","));
 }
 
 fn annotations(wanted: Option<&LoadBalancer>, metadata: &mut Value, report: &mut Report) {

@@ -4,10 +4,13 @@
 use std::net::IpAddr;
 
 use crate::json::{items, text};
-use model::primitives::name::Name;
+use model::{
+    kinds::service::HOSTNAMES_MAX,
+    primitives::{domain_name::DomainName, name::Name},
+};
 use serde_json::{Map, Value, json};
 
-use super::{READY, Settings, Severity, Surroundings, TranslationResult, names::digest};
+use super::{HOSTNAMES, READY, Settings, Severity, Surroundings, TranslationResult, names::digest};
 
 /// Annotation prefixes in order of precedence.
 const PREFIXES: [&str; 2] = ["metallb.io", "metallb.universe.tf"];
@@ -62,6 +65,30 @@ pub(super) fn load_balancer(
         );
     }
     (!wanted.is_empty()).then_some(Value::Object(wanted))
+}
+
+/// Returns the host names in the annotation of ExternalDNS, separated by commas. Names that Tidegate does not support,
+/// such as wildcard names, are reported and left out.
+pub(super) fn hostnames(service: &Value, made: &mut TranslationResult) -> Vec<String> {
+    let annotation = service.pointer("/metadata/annotations").and_then(|all| all.get(HOSTNAMES)?.as_str());
+    let mut names: Vec<String> = Vec::new();
+    let mut fail = |message: String| {
+        made.find(Severity::NotSupported, format!("metadata.annotations[\"{HOSTNAMES}\"]"), message);
+    };
+    let texts = annotation.unwrap_or_default().split(',').map(str::trim).filter(|text| !text.is_empty());
+    for text in texts {
+        let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+        match DomainName::parse(&name) {
+            _ if names.contains(&name) => {}
+            Ok(_) if names.len() == HOSTNAMES_MAX => {
+                fail(format!("more than {HOSTNAMES_MAX} names; further ones are left out"));
+                break;
+            }
+            Ok(_) => names.push(name),
+            Err(error) => fail(format!("`{text}` is left out: it {error}")),
+        }
+    }
+    names
 }
 
 /// Returns the load balancer addresses that a Service requests. An invalid address is kept, so that the

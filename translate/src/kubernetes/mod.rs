@@ -44,6 +44,9 @@ pub use self::{
 /// Type of the Service condition that is true if traffic reaches the Service.
 pub const READY: &str = "tidegate.io/Ready";
 
+/// Annotation of ExternalDNS with the host names of a Service, separated by commas.
+pub const HOSTNAMES: &str = "external-dns.alpha.kubernetes.io/hostname";
+
 /// Role of the adapter in the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {

@@ -170,4 +170,8 @@ fn addressed(
     if let Some(wanted) = annotations::load_balancer(settings, around, service, made) {
         spec.insert("loadBalancer".to_owned(), wanted);
     }
+    let hostnames = annotations::hostnames(service, made);
+    if !hostnames.is_empty() {
+        spec.insert("hostnames".to_owned(), json!(hostnames));
+    }
 }

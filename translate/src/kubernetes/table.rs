@@ -57,6 +57,7 @@ pub const TABLE: &[Field] = &[
                                                                                     the Service keeps it"),
     row(Service, "metadata.annotations.metallb.universe.tf/ip-allocated-from-pool", Mapped, "same as \
                                                                                              `metallb.io/ip-allocated-from-pool`"),
+    row(Service, "metadata.annotations.external-dns.alpha.kubernetes.io/hostname", Mapped, "`spec.hostnames`; names with a wildcard are not supported"),
     row(Service, "metadata.annotations.service.kubernetes.io/topology-mode", NotSupported, "topology \
                                                                                             hints are \
                                                                                             not \

@@ -204,6 +204,7 @@ impl Side<'_> {
                 | Spec::BfdProfile(_)
                 | Spec::BgpPeer(_)
                 | Spec::Advertisement(_)
+                | Spec::DnsZone(_)
                 | Spec::Address(_)
                 | Spec::EndpointHealth(_)
                 | Spec::EndpointSet(_),

@@ -79,6 +79,7 @@ fn concerned(before: &Published, after: &Published, changes: &[Change]) -> BTree
         Kind::Node | Kind::Advertisement => true,
         Kind::AddressPool
         | Kind::BfdProfile
+        | Kind::DnsZone
         | Kind::BgpPeer
         | Kind::Workload
         | Kind::Service

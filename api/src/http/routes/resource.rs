@@ -55,6 +55,7 @@ pub(super) fn add(router: Routes, kind: Kind) -> Routes {
         Kind::BfdProfile => add_kind::<schema::BfdProfile, schema::BfdProfileList>(router, kind),
         Kind::BgpPeer => add_kind::<schema::BgpPeer, schema::BgpPeerList>(router, kind),
         Kind::Advertisement => add_kind::<schema::Advertisement, schema::AdvertisementList>(router, kind),
+        Kind::DnsZone => add_kind::<schema::DnsZone, schema::DnsZoneList>(router, kind),
         Kind::Address => super::addresses::add(router),
         Kind::EndpointHealth => {
             add_records::<schema::EndpointHealth, schema::EndpointHealthList>(router, kind)

@@ -63,6 +63,7 @@ impl Assigner {
             // Pool rules are applied at allocation time; peers concern nodes only.
             Spec::AddressPool(_)
             | Spec::BfdProfile(_)
+            | Spec::DnsZone(_)
             | Spec::BgpPeer(_)
             | Spec::Workload(_)
             | Spec::EndpointSet(_)

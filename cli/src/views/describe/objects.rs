@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Returns the optional fields of a Service as titles and values. A field with an empty value is not printed.
-fn service_fields(spec: &ServiceSpec) -> [(&'static str, String); 18] {
+fn service_fields(spec: &ServiceSpec) -> [(&'static str, String); 19] {
     let affinity = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
     let balancer = spec.load_balancer.as_ref();
     let scope =
@@ -41,6 +41,7 @@ fn service_fields(spec: &ServiceSpec) -> [(&'static str, String); 18] {
         ("Health check port", word(&spec.health_check_node_port)),
         ("Address pool", word(&balancer.and_then(|balancer| balancer.pool.as_ref()))),
         ("Wanted addresses", addresses),
+        ("Host names", words(&spec.hostnames)),
         ("Sharing key", word(&balancer.and_then(|balancer| balancer.sharing_key.as_ref()))),
         ("Scheduler", word(&spec.scheduler)),
         ("Scheduler flags", words(&spec.scheduler_flags)),

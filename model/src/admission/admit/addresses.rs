@@ -160,6 +160,7 @@ impl<'a> Ledger<'a> {
             Kind::BfdProfile
             | Kind::BgpPeer
             | Kind::Advertisement
+            | Kind::DnsZone
             | Kind::Address
             | Kind::Workload
             | Kind::EndpointSet

@@ -143,6 +143,7 @@ impl BgpRules<'_> {
             Kind::Node
             | Kind::AddressPool
             | Kind::Advertisement
+            | Kind::DnsZone
             | Kind::Workload
             | Kind::Service
             | Kind::EndpointSet

@@ -7,6 +7,7 @@ use super::pools;
 use crate::{
     cluster::{config::ClusterConfig, snapshot::Snapshot},
     kinds::{
+        dns_zone::DnsZoneSpec,
         node::NodeSpec,
         resource::{Kind, Object, Spec},
         service::ServiceSpec,
@@ -34,6 +35,18 @@ pub(super) fn check(
     }
     if let Some(spec) = object.as_node() {
         check_node(snapshot, config, spec, found);
+    }
+    if let Some(spec) = object.as_dns_zone() {
+        check_dns_zone(snapshot, spec, found);
+    }
+}
+
+/// Checks that no other DnsZone has the same zone. The snapshot does not contain the checked object.
+fn check_dns_zone(snapshot: &Snapshot, spec: &DnsZoneSpec, found: &mut Vec<Violation>) {
+    if let Some(other) = snapshot.dns_zone_named(spec.zone.as_str()) {
+        let message = format!("must be of one DnsZone alone; DnsZone {other} has {}", spec.zone);
+        let hint = "put the records into that DnsZone, or delete it first";
+        found.push(Violation::new("/spec/zone", ViolationCode::Duplicate, message).hint(hint));
     }
 }
 

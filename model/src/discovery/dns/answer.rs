@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     kinds::{
+        dns_zone::DnsZoneSpec,
         resource::ServiceKey,
         service::{Protocol, ServicePort, ServiceSpec},
     },
@@ -29,26 +30,57 @@ const ALIASES_MAX: usize = 8;
 const SRV_WEIGHT: usize = 100;
 
 /// Records of a name, or the reason why there are none.
-enum NameRecords {
+pub(super) enum NameRecords {
     /// The name exists; the records of the type of the question, with those for the additional section.
     Records(Vec<Record>, Vec<Record>),
     /// The name is an alias for another one, which has this name.
     Alias(Record, String),
     /// The name does not exist.
     Nothing,
+    /// The records of the name are not known yet.
+    Unknown,
 }
 
-/// Answers a question from the cluster zone and the reverse zones of its addresses.
+/// Zone that contains a name.
+enum Place<'a> {
+    /// Cluster zone, with the labels of the name below it.
+    Cluster(&'a [String]),
+    /// Zone of a DnsZone.
+    External(&'a DnsZoneSpec),
+}
+
+impl<'a> Place<'a> {
+    /// Returns the zone that contains a name: the longest one. `None` if no zone contains it.
+    fn of(zone: &'a Zone, labels: &'a [String]) -> Option<Self> {
+        let cluster = labels_below(labels, &zone.settings.domain);
+        let external = zone.snapshot().dns_zone_of(&labels.join(".")).map(|(_, spec)| spec);
+        let is_longer = |spec: &&DnsZoneSpec| {
+            cluster.is_none() || spec.zone.as_str().len() > zone.settings.domain.as_str().len()
+        };
+        external.filter(is_longer).map(Self::External).or_else(|| cluster.map(Self::Cluster))
+    }
+
+    /// Returns the start of authority of the zone.
+    fn start_of_authority(&self, zone: &Zone) -> Record {
+        match self {
+            Self::Cluster(_) => start_of_authority(zone, zone.settings.domain.as_str()),
+            Self::External(spec) => zone.start_of_external(spec),
+        }
+    }
+}
+
+/// Answers a question from the cluster zone, the reverse zones of its addresses, and the zones of DnsZones.
 #[must_use]
 pub fn answer(zone: &Zone, question: &DnsQuestion) -> Resolution {
     if let Some(address) = address_of(&question.labels) {
         return reverse(zone, address, question);
     }
-    let Some(below) = labels_below(&question.labels, &zone.settings.domain) else {
-        return Resolution::Foreign;
-    };
+    let lookup = Lookup { zone, record_type: question.record_type };
+    let mut labels = question.labels.clone();
+    let Some(place) = Place::of(zone, &labels) else { return Resolution::Foreign };
+    let mut authority = place.start_of_authority(zone);
     let mut answers = Vec::new();
-    let mut found = Lookup { zone, record_type: question.record_type }.find(&question.labels, below);
+    let mut found = lookup.find_at(&labels, &place);
     for _ in 0..ALIASES_MAX {
         let NameRecords::Alias(record, target) = found else { break };
         if answers.contains(&record) {
@@ -59,23 +91,21 @@ pub fn answer(zone: &Zone, question: &DnsQuestion) -> Resolution {
         if question.record_type == RecordType::Cname {
             return Resolution::Own(positive(answers, Vec::new(), None));
         }
-        let labels = DnsQuestion::new(&target, question.record_type).labels;
-        let Some(below) = labels_below(&labels, &zone.settings.domain) else {
+        labels = DnsQuestion::new(&target, question.record_type).labels;
+        let Some(place) = Place::of(zone, &labels) else {
             return Resolution::Own(positive(answers, Vec::new(), Some(target)));
         };
-        found = Lookup { zone, record_type: question.record_type }.find(&labels, below);
+        authority = place.start_of_authority(zone);
+        found = lookup.find_at(&labels, &place);
     }
     Resolution::Own(match found {
         NameRecords::Records(records, additional) if !records.is_empty() => {
             answers.extend(records);
             positive(answers, additional, None)
         }
-        NameRecords::Records(..) => {
-            negative(zone, ResponseCode::NoError, zone.settings.domain.as_str(), answers)
-        }
-        NameRecords::Alias(..) | NameRecords::Nothing => {
-            negative(zone, ResponseCode::NxDomain, zone.settings.domain.as_str(), answers)
-        }
+        NameRecords::Records(..) => negative(ResponseCode::NoError, authority, answers),
+        NameRecords::Alias(..) | NameRecords::Nothing => negative(ResponseCode::NxDomain, authority, answers),
+        NameRecords::Unknown => return Resolution::Unknown,
     })
 }
 
@@ -90,11 +120,9 @@ const fn positive(answers: Vec<Record>, additional: Vec<Record>, chase: Option<S
     Answer { code: ResponseCode::NoError, answers, authority: Vec::new(), additional, chase }
 }
 
-/// Returns an answer without the wanted records: the start of authority of `owner`, after the aliases that led to
-/// the name.
-fn negative(zone: &Zone, code: ResponseCode, owner: &str, answers: Vec<Record>) -> Answer {
-    let authority = vec![start_of_authority(zone, owner)];
-    Answer { code, answers, authority, additional: Vec::new(), chase: None }
+/// Returns an answer without the wanted records: the start of authority, after the aliases that led to the name.
+fn negative(code: ResponseCode, authority: Record, answers: Vec<Record>) -> Answer {
+    Answer { code, answers, authority: vec![authority], additional: Vec::new(), chase: None }
 }
 
 fn start_of_authority(zone: &Zone, owner: &str) -> Record {
@@ -102,8 +130,7 @@ fn start_of_authority(zone: &Zone, owner: &str) -> Record {
     let data = RecordData::Soa {
         primary: format!("ns.dns.{domain}"),
         mailbox: format!("hostmaster.{domain}"),
-        // Serial numbers wrap around by design (RFC 1982).
-        serial: (zone.snapshot().revision().0 & u64::from(u32::MAX)) as u32,
+        serial: zone.serial(),
         minimum: zone.settings.ttl_negative,
     };
     Record { owner: owner.to_owned(), ttl: zone.settings.ttl_negative, data }
@@ -123,7 +150,8 @@ fn reverse(zone: &Zone, address: IpAddr, question: &DnsQuestion) -> Resolution {
     let owner = question.labels.join(".");
     if names.is_empty() {
         let is_own = zone.settings.reverse.iter().any(|network| network.contains(&address));
-        let answer = || negative(zone, ResponseCode::NxDomain, &zone_of(address), Vec::new());
+        let authority = start_of_authority(zone, &zone_of(address));
+        let answer = || negative(ResponseCode::NxDomain, authority, Vec::new());
         return if is_own { Resolution::Own(answer()) } else { Resolution::Foreign };
     }
     let ttl = zone.settings.ttl;
@@ -136,13 +164,13 @@ fn reverse(zone: &Zone, address: IpAddr, question: &DnsQuestion) -> Resolution {
         Vec::new()
     };
     Resolution::Own(if records.is_empty() {
-        negative(zone, ResponseCode::NoError, &zone_of(address), Vec::new())
+        negative(ResponseCode::NoError, start_of_authority(zone, &zone_of(address)), Vec::new())
     } else {
         positive(records, Vec::new(), None)
     })
 }
 
-fn any_refused(owner: String) -> Record {
+pub(super) fn any_refused(owner: String) -> Record {
     Record { owner, ttl: SPECIFICATION_TTL, data: RecordData::AnyRefused }
 }
 
@@ -151,12 +179,20 @@ fn service_name(service: &ServiceKey, domain: &Name) -> String {
 }
 
 /// Search for the records of one type.
-struct Lookup<'a> {
-    zone: &'a Zone,
-    record_type: RecordType,
+pub(super) struct Lookup<'a> {
+    pub(super) zone: &'a Zone,
+    pub(super) record_type: RecordType,
 }
 
 impl Lookup<'_> {
+    /// Finds the records of a name in the zone that contains it.
+    fn find_at(&self, labels: &[String], place: &Place<'_>) -> NameRecords {
+        match place {
+            Place::Cluster(below) => self.find(labels, below),
+            Place::External(spec) => self.find_external(&labels.join("."), spec),
+        }
+    }
+
     /// Finds the records of a name in the zone, given by all its labels and by those below the zone.
     fn find(&self, labels: &[String], below: &[String]) -> NameRecords {
         let owner = labels.join(".");
@@ -355,7 +391,7 @@ impl Lookup<'_> {
     }
 
     /// Returns the address records of the type of the question.
-    fn addresses(&self, owner: &str, addresses: &[IpAddr], ttl: u32) -> NameRecords {
+    pub(super) fn addresses(&self, owner: &str, addresses: &[IpAddr], ttl: u32) -> NameRecords {
         let wanted = |record: &Record| match self.record_type {
             RecordType::A => matches!(record.data, RecordData::A(_)),
             RecordType::Aaaa => matches!(record.data, RecordData::Aaaa(_)),
@@ -365,6 +401,7 @@ impl Lookup<'_> {
             | RecordType::Soa
             | RecordType::Srv
             | RecordType::Txt
+            | RecordType::Mx
             | RecordType::Any
             | RecordType::Other => false,
         };
@@ -372,7 +409,7 @@ impl Lookup<'_> {
         NameRecords::Records(records.collect(), Vec::new())
     }
 
-    fn all_addresses(&self, owner: &str, addresses: &[IpAddr], ttl: u32) -> Vec<Record> {
+    pub(super) fn all_addresses(&self, owner: &str, addresses: &[IpAddr], ttl: u32) -> Vec<Record> {
         let data = |address: &IpAddr| match *address {
             IpAddr::V4(address) => RecordData::A(address),
             IpAddr::V6(address) => RecordData::Aaaa(address),

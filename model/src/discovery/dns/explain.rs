@@ -13,6 +13,7 @@ use super::{
     zone::Zone,
 };
 use crate::{
+    discovery::hostnames::owner_of,
     kinds::resource::{Kind, ServiceKey},
     primitives::{name::Namespace, quantity::Revision},
 };
@@ -83,8 +84,10 @@ pub enum NameResult {
     NoRecords,
     /// The name does not exist (NXDOMAIN).
     NoName,
-    /// The name is outside of the cluster zone: the DNS server asks its upstream servers.
+    /// The name is outside of all zones: the DNS server asks its upstream servers.
     Forwarded,
+    /// The records are not known yet (SERVFAIL).
+    Unknown,
 }
 
 /// Section of a DNS message.
@@ -197,6 +200,10 @@ fn attempt(zone: &Zone, name: String, record_type: RecordType) -> NameAttempt {
             return NameAttempt { name, result: NameResult::Forwarded, reason, records: Vec::new() };
         }
         Resolution::Own(found) => found,
+        Resolution::Unknown => {
+            let reason = "it is not known yet which load balancer addresses are announced".to_owned();
+            return NameAttempt { name, result: NameResult::Unknown, reason, records: Vec::new() };
+        }
     };
     let (result, reason) = result_of(zone, &question, &found);
     let Answer { answers, authority, additional, .. } = found;
@@ -275,7 +282,7 @@ fn reason(zone: &Zone, record: &Record) -> String {
         };
     }
     let Some(below) = labels_below(&labels, &zone.settings().domain) else {
-        return "record of another zone".to_owned();
+        return external_reason(zone, &record.owner);
     };
     match ZoneName::of(below) {
         ZoneName::Apex => "name server of the zone".to_owned(),
@@ -319,7 +326,7 @@ fn absence(zone: &Zone, labels: &[String]) -> String {
         return format!("no Service has the address {address}, which is in a network of the cluster");
     }
     let Some(below) = labels_below(labels, &zone.settings().domain) else {
-        return "the name is outside of the cluster zone".to_owned();
+        return external_absence(zone, &labels.join("."));
     };
     let service_missing =
         |key: &ServiceKey| (zone.snapshot().service(key).is_none()).then(|| no_service(zone, key));
@@ -361,5 +368,25 @@ fn no_service(zone: &Zone, key: &ServiceKey) -> String {
         format!("there is no Service `{key}`")
     } else {
         format!("there is no Service `{key}`; there is one of this name in namespace {}", others.join(", "))
+    }
+}
+
+/// Returns the object from which a record outside of the cluster zone follows.
+fn external_reason(zone: &Zone, name: &str) -> String {
+    let snapshot = zone.snapshot();
+    match (owner_of(snapshot, name), snapshot.dns_zone_of(name)) {
+        (Some(service), _) => format!("host name of Service `{service}`"),
+        (None, Some((object, _))) => format!("record of DnsZone `{object}`"),
+        (None, None) => "record of another zone".to_owned(),
+    }
+}
+
+/// Returns the reason why a name outside of the cluster zone does not exist.
+fn external_absence(zone: &Zone, name: &str) -> String {
+    match zone.snapshot().dns_zone_of(name) {
+        Some((object, _)) => format!(
+            "DnsZone `{object}` has no record at the name, and no Service of an allowed namespace has it in `spec.hostnames`"
+        ),
+        None => "the name is outside of the cluster zone".to_owned(),
     }
 }

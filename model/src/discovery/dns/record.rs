@@ -39,9 +39,11 @@ pub enum RecordType {
     Srv,
     /// Text.
     Txt,
+    /// Mail server.
+    Mx,
     /// All types; answered by RFC 8482.
     Any,
-    /// Type of which the cluster zone has no records.
+    /// Type of which no zone has records.
     Other,
 }
 
@@ -91,7 +93,14 @@ pub enum RecordData {
         /// Time in seconds for which resolvers may cache that a record does not exist (RFC 2308).
         minimum: u32,
     },
-    /// Text of at most 255 bytes.
+    /// Mail server.
+    Mx {
+        /// Preference among the mail servers, lowest first.
+        preference: u16,
+        /// Name of the mail server.
+        exchange: String,
+    },
+    /// Text; sent in strings of at most 255 bytes.
     Txt(String),
     /// Answer to a question for all types (RFC 8482).
     AnyRefused,
@@ -124,14 +133,16 @@ pub struct Answer {
 /// Result of a question to the cluster zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolution {
-    /// The name is in the cluster zone or in a reverse zone of the cluster.
+    /// The name is in the cluster zone, in a reverse zone of the cluster or in the zone of a DnsZone.
     Own(Answer),
-    /// The name is outside of the zone; another server may know it.
+    /// The name is outside of all zones; another server may know it.
     Foreign,
+    /// The name is the host name of a Service, and it is not known yet which addresses are announced.
+    Unknown,
 }
 
 /// Words for the types of records.
-const TYPE_WORDS: [(RecordType, &str); 9] = [
+const TYPE_WORDS: [(RecordType, &str); 10] = [
     (RecordType::A, "A"),
     (RecordType::Aaaa, "AAAA"),
     (RecordType::Cname, "CNAME"),
@@ -140,6 +151,7 @@ const TYPE_WORDS: [(RecordType, &str); 9] = [
     (RecordType::Soa, "SOA"),
     (RecordType::Srv, "SRV"),
     (RecordType::Txt, "TXT"),
+    (RecordType::Mx, "MX"),
     (RecordType::Any, "ANY"),
 ];
 
@@ -187,6 +199,7 @@ impl RecordData {
             Self::Soa { primary, mailbox, serial, minimum } => {
                 ("SOA", format!("{primary} {mailbox} {serial} {minimum}"))
             }
+            Self::Mx { preference, exchange } => ("MX", format!("{preference} {exchange}")),
             Self::Txt(text) => ("TXT", format!("{text:?}")),
             Self::AnyRefused => ("HINFO", "\"RFC8482\"".to_owned()),
         }

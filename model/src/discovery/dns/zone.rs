@@ -1,20 +1,26 @@
 //! State of the cluster zone: the snapshot and the indices that questions need.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use imbl::{OrdMap, OrdSet};
 use ipnet::IpNet;
 
-use super::hosts::Hosts;
+use super::{external::StaticRecords, hosts::Hosts};
 use crate::{
     cluster::{
         change::{Change, ChangeKind},
         snapshot::Snapshot,
     },
-    compile::affected,
-    kinds::resource::{Kind, Object, ObjectKey, ServiceKey},
+    compile::{affected, compile},
+    discovery::hostnames::families_in_service,
+    kinds::{
+        dns_zone::DnsZoneSpec,
+        resource::{Kind, Object, ObjectKey, ServiceKey},
+    },
     primitives::{
+        domain_name::DomainName,
         name::{Name, Namespace},
+        net::IpFamily,
         quantity::Revision,
     },
 };
@@ -64,6 +70,12 @@ pub struct Zone {
     headless_at: OrdMap<IpAddr, OrdSet<ServiceKey>>,
     /// Workloads by their addresses.
     workloads_at: OrdMap<IpAddr, OrdSet<ObjectKey>>,
+    /// Static records of the DnsZones, by their zones.
+    static_records: OrdMap<DomainName, Arc<StaticRecords>>,
+    /// IP families of which the Services with host names have a usable endpoint.
+    families_in_service: OrdMap<ServiceKey, BTreeSet<IpFamily>>,
+    /// Load balancer addresses that are announced; `None` if they are not known yet.
+    announced: Option<Arc<BTreeSet<IpAddr>>>,
 }
 
 impl Zone {
@@ -76,6 +88,9 @@ impl Zone {
             headless: OrdMap::new(),
             headless_at: OrdMap::new(),
             workloads_at: OrdMap::new(),
+            static_records: OrdMap::new(),
+            families_in_service: OrdMap::new(),
+            announced: None,
         };
         let snapshot = zone.snapshot.clone();
         for service in
@@ -85,6 +100,9 @@ impl Zone {
         }
         for workload in snapshot.list(Kind::Workload, None, None) {
             zone.index_workload(workload, true);
+        }
+        for object in snapshot.list(Kind::DnsZone, None, None) {
+            zone.index_static_records(object, true);
         }
         zone
     }
@@ -116,16 +134,18 @@ impl Zone {
         };
         if let Some(old) = before.get(&change.object.key()) {
             self.index_workload(old, false);
+            self.index_static_records(old, false);
         }
         if change.kind != ChangeKind::Deleted {
             self.index_workload(&change.object, true);
+            self.index_static_records(&change.object, true);
         }
         for service in affected(&before, &self.snapshot, &change) {
             self.refresh(&service);
         }
     }
 
-    /// Computes the endpoints of a Service anew, if it is headless.
+    /// Computes the endpoints of a Service anew, if it is headless or has host names.
     fn refresh(&mut self, service: &ServiceKey) {
         let hosts = Hosts::of(&self.snapshot, service).map(Arc::new);
         let addresses = |hosts: Option<&Arc<Hosts>>| hosts.map(|hosts| hosts.addresses()).unwrap_or_default();
@@ -139,6 +159,23 @@ impl Zone {
         match hosts {
             Some(hosts) => drop(self.headless.insert(service.clone(), hosts)),
             None => drop(self.headless.remove(service)),
+        }
+        let spec = self.snapshot.service(service).and_then(|object| object.as_service());
+        if spec.is_some_and(|spec| !spec.hostnames.is_empty()) {
+            let compiled = compile(&self.snapshot, service);
+            let families = compiled.as_ref().map(families_in_service).unwrap_or_default();
+            self.families_in_service.insert(service.clone(), families);
+        } else {
+            self.families_in_service.remove(service);
+        }
+    }
+
+    fn index_static_records(&mut self, object: &Object, is_present: bool) {
+        let Some(spec) = object.as_dns_zone() else { return };
+        if is_present {
+            self.static_records.insert(spec.zone.clone(), Arc::new(StaticRecords::of(spec)));
+        } else {
+            self.static_records.remove(&spec.zone);
         }
     }
 
@@ -164,6 +201,35 @@ impl Zone {
     #[must_use]
     pub fn settings(&self) -> &ZoneSettings {
         &self.settings
+    }
+
+    /// Returns the zone with another set of load balancer addresses that are announced.
+    #[must_use]
+    pub fn with_announced(&self, announced: Option<Arc<BTreeSet<IpAddr>>>) -> Self {
+        Self { announced, ..self.clone() }
+    }
+
+    /// Returns the load balancer addresses that are announced, of Services with host names; `None` if they are not known
+    /// yet.
+    #[must_use]
+    pub const fn announced(&self) -> Option<&Arc<BTreeSet<IpAddr>>> {
+        self.announced.as_ref()
+    }
+
+    /// Returns the static records of a DnsZone.
+    pub(super) fn static_records(&self, spec: &DnsZoneSpec) -> Option<&StaticRecords> {
+        self.static_records.get(&spec.zone).map(|records| &**records)
+    }
+
+    /// Returns the IP families of which a Service with host names has a usable endpoint.
+    pub(super) fn families_in_service(&self, service: &ServiceKey) -> Option<&BTreeSet<IpFamily>> {
+        self.families_in_service.get(service)
+    }
+
+    /// Returns the serial number of the zones: the revision of the state modulo 2^32.
+    pub(super) fn serial(&self) -> u32 {
+        // Serial numbers wrap around by design (RFC 1982).
+        (self.snapshot.revision().0 & u64::from(u32::MAX)) as u32
     }
 
     /// Returns true if a namespace contains a Service or Workload.

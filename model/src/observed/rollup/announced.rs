@@ -127,6 +127,19 @@ impl AnnouncementInputs<'_> {
         self.view(node).is_some_and(NodeView::is_reporting)
     }
 
+    /// Returns true if the DNS server may answer with the address: a node announces it, or another system routes it to
+    /// the nodes. A conflict with another announcer alone does not remove the address, because it may still reach the
+    /// Service for a part of the clients.
+    #[must_use]
+    pub fn is_in_dns(&self, record: &AddressSpec) -> bool {
+        let (standing, owner) = address_standing(self, record);
+        match standing {
+            AddressStanding::Announced => true,
+            AddressStanding::Conflicting => owner.is_some() || self.is_announced_by_bgp(record),
+            AddressStanding::Waiting => false,
+        }
+    }
+
     /// Returns the node that owns (announces) the address according to its own report. If there are several,
     /// prefers nodes whose agents currently report, then candidates of a higher rank.
     fn owner(&self, record: &AddressSpec) -> Option<(&Name, &AddressReport)> {

@@ -78,7 +78,7 @@ fn service_steps(of: &AnnouncementInputs<'_>, key: &ServiceKey) -> Vec<Step> {
     let compiled = (scene.compiled)(key);
     let nodes = NodeViews::new(scene.nodes.to_vec());
     let announced = service_announced(of, key);
-    let observed = ServiceObservations { announced_on_record: announced, health: None };
+    let observed = ServiceObservations { announced_on_record: announced, health: None, resolvable: None };
     let status =
         service_status(scene.snapshot, key, spec, compiled.as_deref(), scene.epoch, &nodes, observed);
     let about = |condition: &Condition| match condition.condition_type {
@@ -91,7 +91,8 @@ fn service_steps(of: &AnnouncementInputs<'_>, key: &ServiceKey) -> Vec<Step> {
         | ConditionType::Connected
         | ConditionType::Converged
         | ConditionType::Used
-        | ConditionType::HasRoom => None,
+        | ConditionType::HasRoom
+        | ConditionType::Resolvable => None,
     };
     status.conditions.iter().filter_map(|condition| Some(Step::of(about(condition)?, condition))).collect()
 }

@@ -89,7 +89,8 @@ pub fn first(object: &Object, conditions: &[Condition], impact: Impact) -> Optio
         | ConditionType::Programmed
         | ConditionType::Ready
         | ConditionType::Connected
-        | ConditionType::Converged => "Ready",
+        | ConditionType::Converged
+        | ConditionType::Resolvable => "Ready",
     };
     let mut found = StatusFinding::new(object.key(), aspect, impact, reason.as_str(), message.clone());
     found.concerns.kinds = &[Kind::Advertisement, Kind::Node];

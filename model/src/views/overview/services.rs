@@ -68,7 +68,8 @@ pub fn judge(
                 | ConditionType::Connected
                 | ConditionType::Converged
                 | ConditionType::Used
-                | ConditionType::HasRoom => None,
+                | ConditionType::HasRoom
+                | ConditionType::Resolvable => None,
             };
             findings.extend(finding);
         }
@@ -132,7 +133,8 @@ fn finding(view: &ServiceInput<'_>, impact: super::Impact, condition: &Condition
         | ConditionType::Connected
         | ConditionType::Converged
         | ConditionType::Used
-        | ConditionType::HasRoom => "Ready",
+        | ConditionType::HasRoom
+        | ConditionType::Resolvable => "Ready",
     };
     let about = view.key.object_key();
     StatusFinding {

@@ -1,0 +1,192 @@
+//! Zones of DnsZones, answered by `tidegate-dns`: static records, and the host names of Services, which have addresses
+//! only while they are announced and have an endpoint in service.
+
+use std::time::{Duration, Instant};
+
+use lab::{
+    cluster::deployment::{Cluster, Options},
+    fixtures::scene::BACKEND_PORT,
+    host::wait,
+};
+use serde_json::{Value, json};
+
+use crate::discovery::{self, Dns};
+
+/// Name of the Service of the test.
+const NAME: &str = "www.example.org";
+/// Load balancer addresses of the Service.
+const ADDRESSES: [&str; 2] = ["172.17.8.220", "fd00:8::220"];
+/// Time after the start of the control server for which the answers are watched.
+const RESTART_WATCHED: Duration = Duration::from_secs(6);
+/// Answer to a question for a name without records.
+const NO_DATA: &str = "  NOERROR\n  authority example.org 5 SOA ns.example.org hostmaster.example.org 5";
+
+fn objects() -> Vec<Value> {
+    let record =
+        |name: &str, kind: &str, values: Value| json!({ "name": name, "type": kind, "values": values });
+    let records = [
+        record("example.org", "MX", json!(["10 mail.example.org"])),
+        record("mail.example.org", "A", json!(["192.0.2.25", "192.0.2.26"])),
+        record("mail.example.org", "AAAA", json!(["2001:db8::25"])),
+        record("alias.example.org", "CNAME", json!(["www.example.org"])),
+        record("_sip._tcp.example.org", "SRV", json!(["10 60 5060 mail.example.org"])),
+        record("long.example.org", "TXT", json!(["x".repeat(600)])),
+    ];
+    vec![
+        json!({ "kind": "DnsZone", "metadata": { "name": "example" },
+                "spec": { "zone": "example.org", "ttl": 60, "allowedNamespaces": ["default"], "records": records } }),
+        json!({ "kind": "AddressPool", "metadata": { "name": "lan" }, "spec": { "addresses": ["172.17.8.220-172.17.8.229", "fd00:8::220-fd00:8::229"] } }),
+        advertisement(),
+    ]
+}
+
+fn advertisement() -> Value {
+    json!({ "kind": "Advertisement", "metadata": { "name": "lan" }, "spec": {} })
+}
+
+fn service(namespace: &str, name: &str, hostname: &str, addresses: &[&str]) -> Value {
+    json!({
+        "kind": "Service", "metadata": { "name": name, "namespace": namespace },
+        "spec": {
+            "type": "LoadBalancer", "ipFamilyPolicy": "RequireDualStack", "hostnames": [hostname],
+            "loadBalancer": { "addresses": addresses }, "selector": { "app": "web" },
+            "healthCheck": { "type": "Tcp", "intervalMs": 500, "timeoutMs": 500, "fall": 2, "rise": 2 },
+            "ports": [{ "port": 80, "targetPort": BACKEND_PORT }],
+        },
+    })
+}
+
+/// Waits until both address records of the name are those of the Service, or both are absent.
+#[track_caller]
+fn wait_answer(dns: &Dns, what: &str, is_present: bool) {
+    for (kind, address) in [("A", ADDRESSES[0]), ("AAAA", ADDRESSES[1])] {
+        let expected = format!("  NOERROR\n  answer {NAME} 60 {kind} {address}");
+        let expected = if is_present { expected } else { NO_DATA.to_owned() };
+        wait::until_true(&format!("{what}: {kind}"), || dns.one(NAME, kind) == expected).unwrap();
+    }
+}
+
+fn resolvable(cluster: &Cluster, key: &str) -> (String, String) {
+    let service = cluster.service(key).unwrap();
+    let all = service["status"]["conditions"].as_array().unwrap();
+    let one = all.iter().find(|one| one["type"] == "Resolvable").unwrap();
+    (one["reason"].as_str().unwrap().to_owned(), one["message"].as_str().unwrap_or_default().to_owned())
+}
+
+/// F146: static records are answered as written, over UDP and TCP.
+fn static_records(dns: &Dns) {
+    let cases = [
+        ("example.org", "MX", "  NOERROR\n  answer example.org 60 MX 10 mail.example.org"),
+        (
+            "example.org",
+            "NS",
+            "  NOERROR\n  additional ns.example.org 60 A 10.96.0.53\n  additional ns.example.org 60 AAAA fd00:96::53\n  answer example.org 60 NS ns.example.org",
+        ),
+        (
+            "example.org",
+            "SOA",
+            "  NOERROR\n  answer example.org 5 SOA ns.example.org hostmaster.example.org 5",
+        ),
+        (
+            "mail.example.org",
+            "A",
+            "  NOERROR\n  answer mail.example.org 60 A 192.0.2.25\n  answer mail.example.org 60 A 192.0.2.26",
+        ),
+        ("mail.example.org", "AAAA", "  NOERROR\n  answer mail.example.org 60 AAAA 2001:db8::25"),
+        ("mail.example.org", "TXT", NO_DATA),
+        (
+            "_sip._tcp.example.org",
+            "SRV",
+            "  NOERROR\n  answer _sip._tcp.example.org 60 SRV 10 60 5060 mail.example.org",
+        ),
+        ("_tcp.example.org", "A", NO_DATA),
+        (
+            "missing.example.org",
+            "A",
+            "  NXDOMAIN\n  authority example.org 5 SOA ns.example.org hostmaster.example.org 5",
+        ),
+        ("www.example.net", "A", "  REFUSED"),
+    ];
+    let questions: Vec<_> = cases.iter().map(|(name, kind, _)| (*name, *kind)).collect();
+    for options in [&["+bufsize=1232"][..], &["+tcp"]] {
+        for ((name, kind, expected), found) in cases.iter().zip(dns.dig(options, &questions)) {
+            assert_eq!(found, *expected, "{name} {kind} {options:?}");
+        }
+    }
+    // A long text is divided into strings of 255 bytes.
+    let text = dns.one("long.example.org", "TXT");
+    assert_eq!(text.matches(&"x".repeat(90)).count(), 5, "{text}");
+    assert_eq!(text.matches('"').count(), 6, "{text}");
+}
+
+/// F146: the host name of a Service is answered with its load balancer addresses while they are announced and an
+/// endpoint is in service; otherwise without an address. Control away, the answers stay.
+#[test]
+fn f146_the_host_name_of_a_service_follows_announcement_and_health() {
+    let mut cluster = Cluster::start(&Options { nodes: 2, ..Options::default() }).unwrap();
+    cluster.apply_objects(&objects()).unwrap();
+    let mut dns = discovery::start(&cluster, &[]);
+    dns.wait_ready();
+    wait::until_true("the zone", || dns.one("mail.example.org", "AAAA").contains("2001:db8::25")).unwrap();
+    static_records(&dns);
+    let missing = dns.one(NAME, "A");
+    assert!(missing.starts_with("  NXDOMAIN"), "{missing}");
+
+    cluster.add_backend("web-1", "node2", 11, "web").unwrap();
+    cluster.apply_objects(&[service("default", "web", NAME, &ADDRESSES)]).unwrap();
+    wait_answer(&dns, "new Service", true);
+    assert_eq!(resolvable(&cluster, "default/web").0, "NamesAnswered");
+    let alias = "  NOERROR\n  answer alias.example.org 60 CNAME www.example.org\n  answer www.example.org 60 A 172.17.8.220";
+    assert_eq!(dns.one("alias.example.org", "A"), alias);
+
+    // A Service of another namespace, and a later one, do not get the name.
+    for (namespace, name) in [("other", "thief"), ("default", "younger")] {
+        let number = if namespace == "other" { 1 } else { 2 };
+        let addresses = [format!("172.17.8.22{number}"), format!("fd00:8::22{number}")];
+        let addresses: Vec<_> = addresses.iter().map(String::as_str).collect();
+        cluster.apply_objects(&[service(namespace, name, NAME, &addresses)]).unwrap();
+    }
+    assert_eq!(resolvable(&cluster, "other/thief").0, "NamespaceNotAllowed");
+    let (reason, message) = resolvable(&cluster, "default/younger");
+    assert_eq!(reason, "NameTaken");
+    assert!(message.contains("default/web"), "{message}");
+    wait_answer(&dns, "competing Services", true);
+
+    // The only endpoint fails and returns.
+    cluster.topology.stop_serving("web-1");
+    wait_answer(&dns, "failed endpoint", false);
+    let (reason, message) = resolvable(&cluster, "default/web");
+    assert_eq!(reason, "NoAddressInService", "{message}");
+    assert!(message.contains("no endpoint of the IP family"), "{message}");
+    cluster.topology.serve("web-1", BACKEND_PORT).unwrap();
+    wait_answer(&dns, "recovered endpoint", true);
+
+    // The announcement ends and returns.
+    cluster.delete("advertisements/lan").unwrap();
+    wait_answer(&dns, "end of the announcement", false);
+    let (reason, message) = resolvable(&cluster, "default/web");
+    assert_eq!(reason, "NoAddressInService", "{message}");
+    assert!(message.contains("172.17.8.220 is not announced"), "{message}");
+    cluster.apply_objects(&[advertisement()]).unwrap();
+    wait_answer(&dns, "new announcement", true);
+
+    // A control server that has just started, to which the nodes have not reported, changes no answer.
+    cluster.restart_control().unwrap();
+    let begun = Instant::now();
+    while begun.elapsed() < RESTART_WATCHED {
+        assert_eq!(dns.one(NAME, "A"), format!("  NOERROR\n  answer {NAME} 60 A {}", ADDRESSES[0]));
+    }
+
+    // Without control servers the answers stay, also after a restart.
+    let file = dns.directory().join("zone.jsonl");
+    wait::until_true("the announced address on disk", || {
+        std::fs::read_to_string(&file)
+            .is_ok_and(|text| text.lines().next().is_some_and(|head| head.contains(ADDRESSES[0])))
+    })
+    .unwrap();
+    cluster.server.kill();
+    dns.process.terminate().unwrap();
+    dns.process.start_again().unwrap();
+    dns.wait_ready();
+    wait_answer(&dns, "restart without control", true);
+}

@@ -1,0 +1,144 @@
+//! Validation rules of DnsZones, and of the host names of Services.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{check_length, check_unique};
+use crate::{
+    kinds::{
+        dns_zone::{
+            DNS_NAMESPACES_MAX, DNS_RECORDS_MAX, DNS_TTL_MAX, DNS_VALUES_MAX, DnsRecord, DnsRecordType,
+            DnsRecordValue, DnsZoneSpec,
+        },
+        service::{HOSTNAMES_MAX, ServiceSpec, ServiceType},
+    },
+    primitives::{
+        domain_name::DomainName,
+        violation::{
+            Violation,
+            ViolationCode::{Conflict, Duplicate, Invalid, Required},
+        },
+    },
+};
+
+/// Zones of reverse names, which are answered from the addresses of Services.
+const REVERSE_ZONES: [&str; 2] = ["in-addr.arpa", "ip6.arpa"];
+
+pub(super) fn validate(spec: &DnsZoneSpec, found: &mut Vec<Violation>) {
+    let is_reverse = |reverse: &&str| {
+        let below = spec.zone.as_str().strip_suffix(*reverse);
+        below.is_some_and(|below| below.is_empty() || below.ends_with('.'))
+    };
+    if let Some(reverse) = REVERSE_ZONES.iter().find(|reverse| is_reverse(reverse)) {
+        let message =
+            format!("must not be in {reverse}: reverse names follow from the addresses of Services");
+        found.push(Violation::new("/spec/zone", Invalid, message));
+    }
+    check_ttl("/spec/ttl", Some(spec.ttl), found);
+    check_ttl("/spec/negativeTtl", Some(spec.negative_ttl), found);
+    check_length("/spec/allowedNamespaces", spec.allowed_namespaces.len(), DNS_NAMESPACES_MAX, found);
+    if !check_length("/spec/records", spec.records.len(), DNS_RECORDS_MAX, found) {
+        return;
+    }
+    let mut types: BTreeMap<&DomainName, BTreeSet<DnsRecordType>> = BTreeMap::new();
+    for record in &spec.records {
+        types.entry(&record.name).or_default().insert(record.record_type);
+    }
+    let mut seen = BTreeSet::new();
+    for (index, record) in spec.records.iter().enumerate() {
+        let at = format!("/spec/records/{index}");
+        if !seen.insert((&record.name, record.record_type)) {
+            let message = format!(
+                "must not repeat {} {}: put all values into one entry",
+                record.name, record.record_type
+            );
+            found.push(Violation::new(format!("{at}/name"), Duplicate, message));
+        }
+        check_record(spec, &at, record, types.get(&record.name), found);
+    }
+}
+
+fn check_ttl(at: &str, ttl: Option<u32>, found: &mut Vec<Violation>) {
+    if let Some(ttl) = ttl.filter(|ttl| *ttl > DNS_TTL_MAX) {
+        let message = format!("must be between 0 and {DNS_TTL_MAX} seconds, not {ttl}");
+        found.push(Violation::new(at, Invalid, message));
+    }
+}
+
+fn check_record(
+    spec: &DnsZoneSpec,
+    at: &str,
+    record: &DnsRecord,
+    types: Option<&BTreeSet<DnsRecordType>>,
+    found: &mut Vec<Violation>,
+) {
+    let DnsRecord { name, record_type, ttl, values } = record;
+    if !name.is_within(&spec.zone) {
+        let message = format!("must be {0} or end in .{0}; {name} is outside of the zone", spec.zone);
+        let hint = "names are complete, such as www.example.org in the zone example.org";
+        found.push(Violation::new(format!("{at}/name"), Conflict, message).hint(hint));
+    }
+    if *record_type == DnsRecordType::Cname {
+        check_alias(spec, at, record, types, found);
+    }
+    check_ttl(&format!("{at}/ttl"), *ttl, found);
+    let at_values = format!("{at}/values");
+    if values.is_empty() {
+        found.push(Violation::new(at_values, Required, "must have at least one value"));
+        return;
+    }
+    if !check_length(&at_values, values.len(), DNS_VALUES_MAX, found) {
+        return;
+    }
+    let mut parsed = Vec::new();
+    for (index, value) in values.iter().enumerate() {
+        match DnsRecordValue::parse(*record_type, value) {
+            Ok(value) => parsed.push(value),
+            Err(message) => found.push(Violation::new(format!("{at_values}/{index}"), Invalid, message)),
+        }
+    }
+    if parsed.len() == values.len() {
+        check_unique(parsed.iter(), |index| format!("{at_values}/{index}"), found);
+    }
+}
+
+/// Checks an alias: no other record may have its name (RFC 1034 §3.6.2). The zone itself always has others.
+fn check_alias(
+    spec: &DnsZoneSpec,
+    at: &str,
+    record: &DnsRecord,
+    types: Option<&BTreeSet<DnsRecordType>>,
+    found: &mut Vec<Violation>,
+) {
+    let name = &record.name;
+    if *name == spec.zone {
+        let message = format!("must not be CNAME at {name}, which has the records of the zone itself");
+        found.push(
+            Violation::new(format!("{at}/type"), Conflict, message).hint("use A and AAAA records there"),
+        );
+    } else if name.as_str() == spec.name_server() {
+        let message = format!("must not be CNAME at {name}, the name server of the zone");
+        found.push(
+            Violation::new(format!("{at}/type"), Conflict, message).hint("use A and AAAA records there"),
+        );
+    }
+    let other = types.into_iter().flatten().find(|one| **one != DnsRecordType::Cname);
+    if let Some(other) = other {
+        let message = format!("must be the only record of {name}, which also has {other}");
+        found.push(Violation::new(format!("{at}/type"), Conflict, message));
+    }
+    if record.values.len() > 1 {
+        let message = "must have exactly one value: an alias has one target";
+        found.push(Violation::new(format!("{at}/values"), Conflict, message));
+    }
+}
+
+pub(super) fn validate_hostnames(spec: &ServiceSpec, found: &mut Vec<Violation>) {
+    let at = "/spec/hostnames";
+    if !spec.hostnames.is_empty() && spec.service_type != ServiceType::LoadBalancer {
+        let message = "must be left out unless type is LoadBalancer, whose addresses the names have";
+        found.push(Violation::new(at, Conflict, message));
+    }
+    if check_length(at, spec.hostnames.len(), HOSTNAMES_MAX, found) {
+        check_unique(spec.hostnames.iter(), |index| format!("{at}/{index}"), found);
+    }
+}
