@@ -9,6 +9,7 @@ pub mod confirm;
 pub mod context;
 pub mod create;
 pub mod delete;
+pub mod dns;
 pub mod doctor;
 pub mod drain;
 pub mod environment;
@@ -170,6 +171,9 @@ pub enum Command {
     /// Trace a packet, or explain why an address or a Service does or does not respond
     #[command(after_help = help::EXPLAIN_HELP)]
     Explain(explain::Explain),
+    /// Show the answers of the DNS servers
+    #[command(subcommand, after_help = help::DNS_HELP, disable_help_subcommand = true)]
+    Dns(dns::Dns),
     /// Print Services as environment variables
     #[command(after_help = help::ENV_HELP)]
     Env(environment::Env),

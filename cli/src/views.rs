@@ -5,6 +5,7 @@ pub mod bgp;
 pub mod check;
 pub mod columns;
 pub mod describe;
+pub mod dns;
 pub mod doctor;
 pub mod drain;
 pub mod explain;

@@ -18,6 +18,7 @@ mod endpoints;
 pub(crate) mod enrol;
 mod environment;
 mod explain;
+mod explain_name;
 mod feed;
 mod guards;
 mod health;
@@ -80,6 +81,7 @@ pub(crate) fn router() -> Routes {
         quota::add,
         drains::add,
         explain::add,
+        explain_name::add,
         bgp::add,
         address_events::add,
         announced::add,

@@ -18,6 +18,7 @@ mod canary;
 mod containment;
 mod environment;
 mod explain;
+mod explain_name;
 mod feed;
 mod health;
 mod history;

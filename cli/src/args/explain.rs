@@ -11,7 +11,7 @@ use crate::resource::ServiceName;
 #[derive(Debug, Args)]
 pub struct Explain {
     /// Service (NAME or NAMESPACE/NAME), virtual address, or ADDRESS:PORT[/PROTOCOL] to explain; or source address of a
-    /// packet to trace
+    /// packet to trace; or `dns`, followed by a name and a record type
     #[arg(value_name = "SERVICE|ADDRESS|SOURCE")]
     pub what: String,
     /// Destination of the packet, as ADDRESS:PORT or ADDRESS:PORT/PROTOCOL (default: tcp), optionally
@@ -27,6 +27,12 @@ pub struct Explain {
     /// Namespace of the Service
     #[arg(short, long, default_value = "default", value_parser = Namespace::parse)]
     pub namespace: Namespace,
+    /// Address of the client that looks up a name, with `dns`; the namespace of its Workload selects the search path
+    #[arg(long, value_name = "ADDRESS")]
+    pub from: Option<IpAddr>,
+    /// Name of the cluster zone, with `dns` [default: cluster.local]
+    #[arg(long, value_name = "NAME", value_parser = Name::parse)]
+    pub domain: Option<Name>,
     /// Use the desired state only; do not read the kernels of the nodes
     #[arg(long)]
     pub desired_only: bool,
@@ -88,6 +94,12 @@ pub enum ExplainSubject {
 const ARROWS: [&str; 2] = ["->", "→"];
 
 impl Explain {
+    /// Returns true for `explain dns NAME`. Without a name, `dns` is a Service.
+    #[must_use]
+    pub fn is_name(&self) -> bool {
+        self.what == "dns" && self.second.is_some()
+    }
+
     /// Parses the subject from the positional arguments.
     ///
     /// # Errors

@@ -26,7 +26,19 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ),
     (
         "Why does it (not) work",
-        &["status", "explain", "health", "traffic", "top", "addresses", "bgp", "doctor", "history", "audit"],
+        &[
+            "status",
+            "explain",
+            "dns",
+            "health",
+            "traffic",
+            "top",
+            "addresses",
+            "bgp",
+            "doctor",
+            "history",
+            "audit",
+        ],
     ),
     ("Before a change", &["plan", "diff", "what-if"]),
     (

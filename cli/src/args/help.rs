@@ -202,6 +202,21 @@ Examples:
   tidegate env -n shop > shop.env && docker run --env-file shop.env IMAGE
   tidegate env web db --no-links        host and ports of two Services
   env $(tidegate env web) ./client      start a program with the variables";
+pub(super) const DNS_HELP: &str = "\
+The control server computes the answers from its state, as the DNS servers do; no DNS server is asked.
+`tidegate explain dns NAME` adds the search path and the reason of each record.
+
+Examples:
+  tidegate dns query web.shop.svc.cluster.local
+  tidegate dns query web.shop.svc.cluster.local SRV";
+pub(super) const DNS_QUERY_HELP: &str = "\
+Prints nothing and exits with code 3 if the name has no records of the type, with the reason on stderr.
+
+Examples:
+  tidegate dns query web.shop.svc.cluster.local
+  tidegate dns query _http._tcp.web.shop.svc.cluster.local SRV
+  tidegate dns query web --from 10.1.1.10     with the search path of this client
+  tidegate dns query web -n shop AAAA         with the search path of a namespace";
 pub(super) const HEALTH_HELP: &str = "\
 An endpoint is checked by its own node. An endpoint without a node is checked by up to three nodes, which
 decide by majority. Unknown: none of them reports, and the last result stays in effect. SHARE is the
@@ -456,6 +471,8 @@ Examples:
   tidegate explain web --graph=mermaid  chain graph of the Service
   tidegate explain web -o json          complete result
   tidegate explain svc.spec.ports       description of a field of a kind
+  tidegate explain dns web.shop         answers of the DNS servers to a name in namespace default
+  tidegate explain dns web SRV --from 10.1.1.10
 
 Quote '->' because the shell interprets >, or omit it.";
 

@@ -11,6 +11,7 @@ mod context;
 mod create;
 mod delete;
 mod describe;
+mod dns;
 mod doctor;
 mod drain;
 mod edit;
@@ -101,6 +102,10 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         }
         Command::Health(arguments) => {
             repeat::if_asked(arguments.watch, &client, arguments, terminal, health::run).await
+        }
+        Command::Dns(command) => dns::run(&client, command, terminal).await,
+        Command::Explain(arguments) if arguments.is_name() => {
+            dns::explain(&client, arguments, terminal).await
         }
         Command::Explain(arguments) if fields::is_field(&arguments.what) => {
             terminal.print(&fields::explained(&arguments.what, terminal.style)?)?;

@@ -11,6 +11,7 @@ mod apply;
 mod bgp;
 mod completion;
 mod contexts;
+mod dns;
 mod docs;
 mod doctor;
 mod drain;

@@ -195,8 +195,9 @@ fn attempt(zone: &Zone, name: String, record_type: RecordType) -> NameAttempt {
     let question = DnsQuestion::new(&name, record_type);
     let found = match answer(zone, &question) {
         Resolution::Foreign => {
-            let reason = "the name is outside of the cluster zone and of the reverse zones of its addresses"
-                .to_owned();
+            let reason =
+                "the name is outside of the cluster zone, the reverse zones of its addresses and all DnsZones"
+                    .to_owned();
             return NameAttempt { name, result: NameResult::Forwarded, reason, records: Vec::new() };
         }
         Resolution::Own(found) => found,
@@ -234,14 +235,21 @@ fn result_of(zone: &Zone, question: &DnsQuestion, found: &Answer) -> (NameResult
     match found.code {
         ResponseCode::NxDomain => (NameResult::NoName, absence(zone, &end.labels)),
         ResponseCode::NoError if found.answers.is_empty() || !found.authority.is_empty() => {
-            let reason = format!(
-                "`{}` exists and has no records of type {}",
-                end.labels.join("."),
-                question.record_type.as_str()
-            );
-            (NameResult::NoRecords, reason)
+            (NameResult::NoRecords, no_records(zone, &end.labels.join("."), question.record_type))
         }
         ResponseCode::NoError => (NameResult::Records, "the name exists".to_owned()),
+    }
+}
+
+/// Returns the reason why an existing name has no records of a type.
+fn no_records(zone: &Zone, name: &str, record_type: RecordType) -> String {
+    let owner = owner_of(zone.snapshot(), name);
+    match owner.filter(|_| matches!(record_type, RecordType::A | RecordType::Aaaa)) {
+        Some(service) => format!(
+            "Service `{service}` has the host name, and no load balancer address of the IP family is announced \
+             while a usable endpoint has the family"
+        ),
+        None => format!("`{name}` exists and has no records of type {}", record_type.as_str()),
     }
 }
 
