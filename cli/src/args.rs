@@ -169,10 +169,10 @@ pub enum Command {
     #[command(after_help = help::HEALTH_HELP)]
     Health(health::Health),
     /// Trace a packet, or explain why an address or a Service does or does not respond
-    #[command(after_help = help::EXPLAIN_HELP)]
+    #[command(after_help = explain::EXPLAIN_HELP)]
     Explain(explain::Explain),
     /// Show the answers of the DNS servers
-    #[command(subcommand, after_help = help::DNS_HELP, disable_help_subcommand = true)]
+    #[command(subcommand, after_help = dns::DNS_HELP, disable_help_subcommand = true)]
     Dns(dns::Dns),
     /// Print Services as environment variables
     #[command(after_help = help::ENV_HELP)]

@@ -15,17 +15,17 @@ use crate::state::object_view::View;
 type Inputs = (Position, u64, Timestamp);
 
 /// Announced addresses; `None` if they are not known.
-type AnnouncedAddresses = Option<Arc<BTreeSet<IpAddr>>>;
+type KnownAddresses = Option<Arc<BTreeSet<IpAddr>>>;
 
 /// Newest set of announced addresses with the inputs from which it was computed.
 #[derive(Debug, Default)]
-pub(crate) struct AnnouncedCache(Mutex<Option<(Inputs, AnnouncedAddresses)>>);
+pub(crate) struct AnnouncedCache(Mutex<Option<(Inputs, KnownAddresses)>>);
 
 impl AnnouncedCache {
     /// Returns the announced addresses, computed again if an input has changed; `None` if they are not known, because
     /// this server has started and not every node has reported yet. `reports` is the number of reports that have changed
     /// anything.
-    pub(crate) fn current(&self, view: &View<'_>, reports: u64) -> AnnouncedAddresses {
+    pub(crate) fn current(&self, view: &View<'_>, reports: u64) -> KnownAddresses {
         let inputs = (view.published().position(), reports, view.now());
         // The cache is replaced as a whole.
         let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -7,6 +7,24 @@ use model::primitives::name::{Name, Namespace};
 
 use crate::resource::ServiceName;
 
+pub(super) const EXPLAIN_HELP: &str = "\
+Follows the desired state step by step and compares it with the kernels of the nodes, read at the time of
+the request. Reports the first failing step and the first difference. Sends no packets.
+
+Examples:
+  tidegate explain 198.51.100.7 '->' 203.0.113.10:443/tcp
+  tidegate explain 10.1.1.2 '[fd00:96::10]:53/udp' --at node-1
+  tidegate explain 203.0.113.10         why the address does or does not respond
+  tidegate explain 203.0.113.10:443     one port of it, as a typical client sees it
+  tidegate explain web -n shop          all paths to the endpoints, on each node
+  tidegate explain web --graph=mermaid  chain graph of the Service
+  tidegate explain web -o json          complete result
+  tidegate explain svc.spec.ports       description of a field of a kind
+  tidegate explain dns web.shop         answers of the DNS servers to a name in namespace default
+  tidegate explain dns web SRV --from 10.1.1.10
+
+Quote '->' because the shell interprets >, or omit it.";
+
 /// Arguments of `explain`.
 #[derive(Debug, Args)]
 pub struct Explain {

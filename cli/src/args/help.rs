@@ -202,21 +202,6 @@ Examples:
   tidegate env -n shop > shop.env && docker run --env-file shop.env IMAGE
   tidegate env web db --no-links        host and ports of two Services
   env $(tidegate env web) ./client      start a program with the variables";
-pub(super) const DNS_HELP: &str = "\
-The control server computes the answers from its state, as the DNS servers do; no DNS server is asked.
-`tidegate explain dns NAME` adds the search path and the reason of each record.
-
-Examples:
-  tidegate dns query web.shop.svc.cluster.local
-  tidegate dns query web.shop.svc.cluster.local SRV";
-pub(super) const DNS_QUERY_HELP: &str = "\
-Prints nothing and exits with code 3 if the name has no records of the type, with the reason on stderr.
-
-Examples:
-  tidegate dns query web.shop.svc.cluster.local
-  tidegate dns query _http._tcp.web.shop.svc.cluster.local SRV
-  tidegate dns query web --from 10.1.1.10     with the search path of this client
-  tidegate dns query web -n shop AAAA         with the search path of a namespace";
 pub(super) const HEALTH_HELP: &str = "\
 An endpoint is checked by its own node. An endpoint without a node is checked by up to three nodes, which
 decide by majority. Unknown: none of them reports, and the last result stays in effect. SHARE is the
@@ -457,24 +442,6 @@ Examples:
   source <(tidegate completions bash)          in ~/.bashrc
   tidegate completions bash > /etc/bash_completion.d/tidegate
   tidegate completions zsh > \"${fpath[1]}/_tidegate\"";
-
-pub(super) const EXPLAIN_HELP: &str = "\
-Follows the desired state step by step and compares it with the kernels of the nodes, read at the time of
-the request. Reports the first failing step and the first difference. Sends no packets.
-
-Examples:
-  tidegate explain 198.51.100.7 '->' 203.0.113.10:443/tcp
-  tidegate explain 10.1.1.2 '[fd00:96::10]:53/udp' --at node-1
-  tidegate explain 203.0.113.10         why the address does or does not respond
-  tidegate explain 203.0.113.10:443     one port of it, as a typical client sees it
-  tidegate explain web -n shop          all paths to the endpoints, on each node
-  tidegate explain web --graph=mermaid  chain graph of the Service
-  tidegate explain web -o json          complete result
-  tidegate explain svc.spec.ports       description of a field of a kind
-  tidegate explain dns web.shop         answers of the DNS servers to a name in namespace default
-  tidegate explain dns web SRV --from 10.1.1.10
-
-Quote '->' because the shell interprets >, or omit it.";
 
 pub(super) const TOKEN_HELP: &str = "\
 If the server requires authentication, every command needs a token. The server logs the file name of the

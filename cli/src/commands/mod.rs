@@ -56,7 +56,7 @@ use model::primitives::{
 use serde_json::Value;
 
 use crate::{
-    args::{Cli, Command, Document, addresses::Addresses},
+    args::{Cli, Command, Document, addresses::Addresses, explain::Explain},
     client::Client,
     connection::Connection,
     error::{ExitCode, Failure},
@@ -104,14 +104,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
             repeat::if_asked(arguments.watch, &client, arguments, terminal, health::run).await
         }
         Command::Dns(command) => dns::run(&client, command, terminal).await,
-        Command::Explain(arguments) if arguments.is_name() => {
-            dns::explain(&client, arguments, terminal).await
-        }
-        Command::Explain(arguments) if fields::is_field(&arguments.what) => {
-            terminal.print(&fields::explained(&arguments.what, terminal.style)?)?;
-            Ok(ExitCode::Success)
-        }
-        Command::Explain(arguments) => explain::run(&client, arguments, terminal).await,
+        Command::Explain(arguments) => explain_subject(&client, arguments, terminal).await,
         Command::Env(arguments) => {
             repeat::if_asked(arguments.watch, &client, arguments, terminal, environment::run).await
         }
@@ -165,6 +158,22 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
             Ok(ExitCode::Success)
         }
     }
+}
+
+/// Explains a DNS name, a field of a kind, or the way of packets.
+async fn explain_subject(
+    client: &Client,
+    arguments: Explain,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    if arguments.is_name() {
+        return dns::explain(client, arguments, terminal).await;
+    }
+    if fields::is_field(&arguments.what) {
+        terminal.print(&fields::explained(&arguments.what, terminal.style)?)?;
+        return Ok(ExitCode::Success);
+    }
+    explain::run(client, arguments, terminal).await
 }
 
 /// Returns the current time of this machine.
