@@ -1,11 +1,27 @@
 //! Tests of the ownership state machine, which decides if a node announces an address: for each input, the
 //! actions and reports must be as listed, line by line.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use model::{kinds::advertisement::WhenIsolated, primitives::name::Name};
+use model::{
+    kinds::{
+        address::{Announcement, Candidate},
+        advertisement::{InterfaceName, WhenIsolated},
+        resource::ServiceKey,
+    },
+    primitives::{name::Name, quantity::Revision},
+    wire::feed::AddressState,
+};
 use node_agent::announce::{
-    machine::{CandidateOrder, Gate, Input, Liveness, ObservedStation, Output, Ownership, Party},
+    machine::{
+        ASK_AGAIN_TIME, CandidateOrder, Gate, Input, Liveness, ObservedStation, Output, Ownership, Party,
+    },
+    owners::{Ordering, Owners, Pair},
     words,
 };
 
@@ -485,4 +501,61 @@ fn f117_an_isolated_owner_is_silent_only_where_the_advertisement_says_so() {
             assert_eq!(script.input("", Input::Control(true)), [Output::Probe]);
         }
     }
+}
+
+/// Nodes that left an address to another machine probe again after 10 s or up to 4 s later, so that they do not probe all at
+/// the same time.
+#[test]
+fn f117_nodes_that_left_an_address_probe_again_at_different_times() {
+    let mut delays = BTreeSet::new();
+    for random in [0, 1000, 3999, 4000] {
+        let mut script = Script::new();
+        script.input("", Input::Gate(Gate::Open));
+        script.input("", Input::Ordered(CandidateOrder { probe_first: true, ..order(1, "b c", false) }));
+        let now = script.at(1);
+        script.ownership.handle(Input::Probed(Some(heard(Party::Stranger))), now, random);
+        let delay = script.ownership.poll_timeout().unwrap() - now;
+        assert!(delay >= ASK_AGAIN_TIME && delay < ASK_AGAIN_TIME + Duration::from_secs(4), "{delay:?}");
+        delays.insert(delay);
+    }
+    assert_eq!(delays.len(), 3, "{delays:?}");
+}
+
+/// The reachability of the control server concerns every address: an owner that reaches no other candidate withdraws an address
+/// with `whenIsolated: Withdraw` when it loses the control server, and not before.
+#[test]
+fn f117_every_address_learns_whether_the_control_server_is_reached() {
+    let [own, other, vip] =
+        ["192.0.2.1", "192.0.2.2", "192.0.2.40"].map(|text| text.parse::<IpAddr>().unwrap());
+    let service = ServiceKey::try_from("default/web".to_owned()).unwrap();
+    let interfaces = BTreeSet::from([InterfaceName::try_from("eth0".to_owned()).unwrap()]);
+    let candidate = |node, address| Candidate { node: name(node), address, interfaces: interfaces.clone() };
+    let announcement = Announcement {
+        epoch: 1,
+        candidates: vec![candidate("b", own), candidate("c", other)],
+        when_isolated: WhenIsolated::Withdraw,
+        ..Announcement::default()
+    };
+    let services = BTreeSet::from([service.clone()]);
+    let state = AddressState { address: vip, revision: Revision(1), services, announcement };
+    let now = Instant::now();
+    let mut owners = Owners::new(name("b"));
+    owners.set_control(true, now, 0);
+    owners.set_gates([(service, Some(Gate::Open))], now, 0);
+    let changing = BTreeSet::new();
+    owners.set(
+        Ordering { state: Arc::new(state), is_old: false, changing: &changing, unheard_until: now },
+        now,
+        0,
+    );
+    let pair = Pair { local: own, peer: other };
+    owners.set_liveness(pair, Liveness::Up, now, 0);
+    assert_eq!(owners.take_actions(), [(vip, Output::Announce)]);
+    owners.set_liveness(pair, Liveness::Down, now, 0);
+    let actions = owners.take_actions();
+    assert!(!actions.contains(&(vip, Output::Withdraw)), "{actions:?}");
+    owners.set_control(false, now, 0);
+    assert_eq!(owners.take_actions(), [(vip, Output::Withdraw)]);
+    owners.set_control(true, now, 0);
+    assert_eq!(owners.take_actions(), [(vip, Output::Probe)]);
 }
