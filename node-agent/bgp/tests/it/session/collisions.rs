@@ -56,6 +56,24 @@ fn what_is_left_of_others_ends_when_one_is_established() {
     assert_eq!((codes(&outputs), bench.contract.open.clone()), (Some(COLLISION), [id(1)].into()));
 }
 
+/// The end of one of two connections is the reason of the session's state if the state changes with it.
+#[test]
+fn the_end_of_one_of_two_connections_is_the_reason_of_a_changed_state_only() {
+    let closed = || Input::Closed { connection: id(1), why: "closed by the router".to_owned() };
+    let mut bench = Bench::new(config());
+    bench.tell(Input::Start);
+    bench.tell(connected(2, Direction::Incoming));
+    bench.tell(connected(1, Direction::Outgoing));
+    let mut confirmed = bench.clone();
+    let reason = bench.session.reason().to_owned();
+    bench.tell(closed());
+    assert_eq!((bench.state(), bench.session.reason()), (State::OpenSent, reason.as_str()));
+    confirmed.tell(received(1, Message::Open(open())));
+    assert_eq!(confirmed.state(), State::OpenConfirm);
+    confirmed.tell(closed());
+    assert_eq!((confirmed.state(), confirmed.session.reason()), (State::OpenSent, "closed by the router"));
+}
+
 #[test]
 fn a_second_connection_beside_an_established_one_is_refused_and_the_first_one_probed() {
     for theirs in [open(), graceful_open(true)] {
