@@ -1,5 +1,5 @@
 //! Basic modules that other modules use: configuration, errors as problem details (RFC 9457), clock and
-//! random numbers, entity tags, content negotiation, streaming bodies, files of the status page.
+//! random numbers, entity tags, content negotiation, streaming bodies, requests to other servers, files of the status page.
 
 pub(crate) mod assets;
 pub(crate) mod body_stream;
@@ -9,3 +9,4 @@ pub(crate) mod error;
 pub(crate) mod etag;
 pub(crate) mod hex;
 pub(crate) mod negotiate;
+pub(crate) mod outgoing;

@@ -25,6 +25,7 @@ use model::{
 
 pub mod etcd;
 mod node_lost;
+pub mod oidc;
 pub mod page;
 mod port_range;
 mod responses;
@@ -34,6 +35,7 @@ pub mod webhooks;
 pub use ::base::Hosts;
 use etcd::EtcdFlags;
 pub use node_lost::NodeLostAfter;
+use oidc::{OidcFlags, OidcSettings};
 use page::{PageFlags, PageSettings};
 pub use port_range::PortRange;
 pub use responses::ResponseLimits;
@@ -176,6 +178,9 @@ pub struct Flags {
     /// Flags for webhooks.
     #[command(flatten)]
     pub webhooks: WebhookFlags,
+    /// Flags for OpenID Connect.
+    #[command(flatten)]
+    pub oidc: OidcFlags,
     /// Also serve a read-only Kubernetes API below /k8s/, for `kubectl get`, `describe` and `-w` with
     /// --server set to the address of this server followed by /k8s
     #[arg(long, env = "TIDEGATE_KUBERNETES_VIEW")]
@@ -264,6 +269,9 @@ pub enum InvalidConfig {
     /// Invalid settings of webhooks.
     #[error(transparent)]
     Webhook(#[from] webhooks::InvalidWebhook),
+    /// Invalid settings of OpenID Connect.
+    #[error(transparent)]
+    Oidc(#[from] oidc::InvalidOidc),
     /// The TLS settings contradict each other.
     #[error(transparent)]
     Tls(#[from] tls::InvalidTls),
@@ -312,6 +320,7 @@ impl Config {
             bootstrap_token_file,
             page,
             webhooks,
+            oidc,
             kubernetes_view,
             log,
             log_format,
@@ -371,6 +380,7 @@ impl Config {
                 replica_name,
                 page,
                 webhooks: WebhookSettings::new(webhooks)?,
+                oidc: OidcSettings::new(oidc)?,
                 has_kubernetes_view: kubernetes_view,
                 responses: ResponseLimits::default(),
             },
@@ -441,6 +451,8 @@ pub struct Settings {
     pub page: PageSettings,
     /// Receivers of notices about problems.
     pub webhooks: WebhookSettings,
+    /// Issuer of ID tokens of users; `None` if users have tokens of this cluster only.
+    pub oidc: Option<OidcSettings>,
     /// True if the read-only Kubernetes API is served below `/k8s/`.
     pub has_kubernetes_view: bool,
     /// Limits on the responses that clients have not received yet.

@@ -108,7 +108,8 @@ async fn around(State(app): State<Arc<ServerState>>, mut request: Request, next:
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     request.extensions_mut().insert(RequestId(id.clone()));
     let peer = request.extensions().get::<Peer>().copied();
-    let identified = app.authenticator.identify(request.headers(), request.extensions(), app.source.now());
+    let now = app.source.now();
+    let identified = app.authenticator.identify(request.headers(), request.extensions(), now).await;
     let (access, refused) = match identified {
         Ok(access) => (Arc::new(access), None),
         Err(problem) => (Arc::new(Access::of(Identity::Nobody)), Some(problem)),

@@ -27,6 +27,7 @@ mod join_tokens;
 mod metrics;
 mod namespaces;
 mod of_service;
+mod oidc;
 mod overview;
 mod plans;
 mod quota;
@@ -106,6 +107,7 @@ pub(crate) fn router() -> Routes {
         roles::add,
         whoami::add,
         session::add,
+        oidc::add,
         web::add,
     ];
     parts.into_iter().fold(router, |router, add| add(router))

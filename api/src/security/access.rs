@@ -23,6 +23,8 @@ const UNKNOWN: &str = "unknown";
 /// Author of a request without credentials on a server that requires authentication.
 const NOBODY: &str = "nobody";
 
+/// Prefix of the author of a change by a user of OpenID Connect.
+const USER_AUTHOR_PREFIX: &str = "oidc/";
 /// Suffix of the author of a change that was made on the status page.
 const BY_PAGE: &str = "by the page";
 
@@ -78,6 +80,11 @@ impl Access {
         Self { identity: Identity::Token { id, name }, grants, session: None }
     }
 
+    /// Creates the permissions of a user of OpenID Connect.
+    pub(crate) fn of_user(identity: Identity, grants: Vec<Grant>) -> Self {
+        Self { identity, grants, session: None }
+    }
+
     /// Returns the same permissions, marked as authenticated by a session of the status page.
     pub(crate) fn by_session(self, session: SessionId) -> Self {
         Self { session: Some(session), ..self }
@@ -110,6 +117,8 @@ impl Access {
             Identity::Nobody => "nobody/".to_owned(),
             Identity::Agent(node) => format!("agent/{node}/"),
             Identity::Token { id, name: _ } => format!("token/{id}/"),
+            // The length keeps names that contain a slash apart.
+            Identity::User { name, expires: _ } => format!("user/{}/{name}/", name.len()),
         }
     }
 
@@ -120,7 +129,9 @@ impl Access {
             Identity::Anyone => true,
             // Permissions of agents depend on the node: see `check` and the write checks of Nodes.
             Identity::Nobody | Identity::Agent(_) => false,
-            Identity::Token { .. } => self.grants.iter().any(|grant| grant.allows(verb, subject, namespace)),
+            Identity::Token { .. } | Identity::User { .. } => {
+                self.grants.iter().any(|grant| grant.allows(verb, subject, namespace))
+            }
         }
     }
 
@@ -152,7 +163,9 @@ impl Access {
         match &self.identity {
             Identity::Anyone => true,
             Identity::Nobody | Identity::Agent(_) => false,
-            Identity::Token { .. } => self.grants.iter().any(|grant| grant.allows_somewhere(verb, subject)),
+            Identity::Token { .. } | Identity::User { .. } => {
+                self.grants.iter().any(|grant| grant.allows_somewhere(verb, subject))
+            }
         }
     }
 
@@ -223,7 +236,7 @@ impl Access {
     fn is_node(&self, named: Option<&str>) -> bool {
         match &self.identity {
             Identity::Agent(node) => named == Some(node.as_str()),
-            Identity::Anyone | Identity::Nobody | Identity::Token { .. } => false,
+            Identity::Anyone | Identity::Nobody | Identity::Token { .. } | Identity::User { .. } => false,
         }
     }
 
@@ -271,6 +284,8 @@ impl Access {
             // The claimed author of an unauthenticated caller is discarded.
             Identity::Nobody => Ok((Maker::Client, NOBODY.to_owned())),
             Identity::Agent(node) => Ok((Maker::Agent, format!("{AGENT_AUTHOR_PREFIX}{node}"))),
+            // The user is authenticated, so that a claimed author adds nothing.
+            Identity::User { name, expires: _ } => Ok((Maker::Client, format!("{USER_AUTHOR_PREFIX}{name}"))),
             Identity::Token { id: _, name } => {
                 let author =
                     claimed.map_or_else(|| name.clone(), |claim| format!("{claim} via token {name}"));
@@ -294,6 +309,7 @@ impl fmt::Display for Access {
             Identity::Nobody => f.write_str("nobody"),
             Identity::Agent(node) => write!(f, "the agent of node {node}"),
             Identity::Token { id: _, name } => write!(f, "token {name}"),
+            Identity::User { name, expires: _ } => write!(f, "user {name}"),
         }
     }
 }
@@ -312,6 +328,6 @@ pub(crate) fn forbidden(detail: String) -> Problem {
 pub(crate) fn agent_of(identity: &Identity) -> Option<&Name> {
     match identity {
         Identity::Agent(node) => Some(node),
-        Identity::Anyone | Identity::Nobody | Identity::Token { .. } => None,
+        Identity::Anyone | Identity::Nobody | Identity::Token { .. } | Identity::User { .. } => None,
     }
 }

@@ -7,12 +7,14 @@ use std::{
 
 use super::{Access, Identity, caller::Peer};
 
-/// Identity to which the resources used by a request are charged: a token, the agent of a node, or the network of
-/// a client without credentials.
+/// Identity to which the resources used by a request are charged: a token, a user of OpenID Connect, the
+/// agent of a node, or the network of a client without credentials.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Account {
     /// Token with this id; its sessions of the status page are included.
     Token(String),
+    /// User of OpenID Connect with this name.
+    User(String),
     /// Agent of the named node.
     Agent(String),
     /// Network of a client without credentials ([`network_of`]); `None` for requests without a connection.
@@ -24,6 +26,7 @@ impl Account {
     pub(crate) fn of(access: &Access, peer: Option<Peer>) -> Self {
         match access.identity() {
             Identity::Token { id, name: _ } => Self::Token(id.clone()),
+            Identity::User { name, expires: _ } => Self::User(name.clone()),
             Identity::Agent(node) => Self::Agent(node.to_string()),
             Identity::Anyone | Identity::Nobody => {
                 Self::Network(peer.map(|Peer(address)| network_of(address)))
@@ -36,6 +39,7 @@ impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Token(_) => f.write_str("this token"),
+            Self::User(_) => f.write_str("this user"),
             Self::Agent(_) => f.write_str("this agent"),
             Self::Network(_) => f.write_str("this address"),
         }

@@ -16,7 +16,8 @@ use super::{
     access::{Access, unauthenticated},
     account::Account,
     directory::Directory,
-    rates::{Attempts, Bucket},
+    oidc::{self, Verifier},
+    rates::{Attempts, Bucket, UserRates},
     sessions::Sessions,
     tokens,
     vault::{Records, Vault},
@@ -43,6 +44,9 @@ pub(crate) struct Authenticator {
     pub(crate) sessions: Sessions,
     /// Recent failed login attempts, counted by client address.
     attempts: Attempts,
+    /// Verifier of ID tokens; `None` if no issuer is configured.
+    oidc: Option<Verifier>,
+    users: UserRates,
 }
 
 /// Result of a login to the status page.
@@ -73,7 +77,12 @@ struct Use {
 
 impl Authenticator {
     /// Creates the authenticator from the tokens and roles in the vault and the last-used times in the store.
-    pub(crate) fn of(vault: Arc<Vault>, manners: AuthPolicy, statuses: &BTreeMap<String, Vec<u8>>) -> Self {
+    pub(crate) fn of(
+        vault: Arc<Vault>,
+        manners: AuthPolicy,
+        statuses: &BTreeMap<String, Vec<u8>>,
+        oidc: Option<Verifier>,
+    ) -> Self {
         let AuthPolicy { is_required, is_secure } = manners;
         let records = vault.records();
         let directory = Arc::new(Directory::read(&records));
@@ -90,6 +99,8 @@ impl Authenticator {
             uses: Mutex::new(uses),
             sessions: Sessions::new(is_secure),
             attempts: Attempts::default(),
+            oidc,
+            users: UserRates::default(),
         }
     }
 
@@ -111,8 +122,14 @@ impl Authenticator {
         directory
     }
 
-    /// Authenticates a request by its token, session or agent certificate, and returns the caller's permissions.
-    pub(crate) fn identify(
+    /// Returns the verifier of ID tokens; `None` if no issuer is configured.
+    pub(crate) fn oidc(&self) -> Option<&Verifier> {
+        self.oidc.as_ref()
+    }
+
+    /// Authenticates a request by its token, session or agent certificate, and returns the caller's permissions. Waits if the
+    /// keys of the issuer of an ID token have to be fetched.
+    pub(crate) async fn identify(
         &self,
         headers: &HeaderMap,
         extensions: &Extensions,
@@ -120,7 +137,7 @@ impl Authenticator {
     ) -> Result<Access, Problem> {
         let mut given = headers.get_all(header::AUTHORIZATION).iter();
         match (given.next(), given.next()) {
-            (Some(value), None) => self.holder(value.as_bytes(), now),
+            (Some(value), None) => self.holder(value.as_bytes(), now).await,
             (Some(_), Some(_)) => Err(unauthenticated("the header `Authorization` is given more than once")),
             (None, _) => match extensions.get::<ClientCertificate>() {
                 Some(certificate) => Ok(Access::of(Identity::Agent(certificate.node.clone()))),
@@ -171,11 +188,15 @@ impl Authenticator {
         Ok(Login { access: access.by_session(key), cookie })
     }
 
-    fn holder(&self, header: &[u8], now: Timestamp) -> Result<Access, Problem> {
+    async fn holder(&self, header: &[u8], now: Timestamp) -> Result<Access, Problem> {
         let text = std::str::from_utf8(header).unwrap_or_default();
         let (scheme, text) = text.split_once(' ').unwrap_or_default();
         if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(unauthenticated("the header `Authorization` must be `Bearer` followed by a token"));
+        }
+        if let Some(oidc) = self.oidc.as_ref().filter(|_| oidc::is_json_web_token(text.trim())) {
+            let access = oidc.access(text.trim(), &self.directory(), now).await?;
+            return self.paced_user(access, now);
         }
         let (id, access) = self.proven(text, now).ok_or_else(|| unauthenticated(WRONG_TOKEN))?;
         self.paced(&id, access, now)
@@ -193,11 +214,16 @@ impl Authenticator {
     /// Records a use of the token `id` and returns `access` unchanged, or a problem response with status 429 if
     /// the token exceeds its request rate.
     fn paced(&self, id: &str, access: Access, now: Timestamp) -> Result<Access, Problem> {
-        if self.record_use(id, now) {
-            return Ok(access);
-        }
-        let detail = format!("{access} exceeds the rate limit");
-        Err(Problem::new(Code::TooManyRequests, detail).retry_after(RATE_RETRY_SECS))
+        if self.record_use(id, now) { Ok(access) } else { Err(too_fast(&access)) }
+    }
+
+    /// Returns `access` unchanged, or a problem response with status 429 if the user exceeds the request rate.
+    fn paced_user(&self, access: Access, now: Timestamp) -> Result<Access, Problem> {
+        let is_accepted = match access.identity() {
+            Identity::User { name, expires: _ } => self.users.take(name, now),
+            Identity::Anyone | Identity::Nobody | Identity::Agent(_) | Identity::Token { .. } => true,
+        };
+        if is_accepted { Ok(access) } else { Err(too_fast(&access)) }
     }
 
     /// Returns the current permissions of the client of an open stream, or `None` if its token or session is
@@ -215,6 +241,12 @@ impl Authenticator {
                     Some(key) => access.by_session(key),
                     None => access,
                 })
+            }
+            identity @ Identity::User { name: _, expires } => {
+                let directory = self.directory();
+                let grants =
+                    access.grants().iter().filter_map(|grant| directory.grant(&grant.binding)).collect();
+                (now < *expires).then(|| Access::of_user(identity.clone(), grants))
             }
             identity @ (Identity::Anyone | Identity::Nobody | Identity::Agent(_)) => {
                 Some(Access::of(identity.clone()))
@@ -235,12 +267,16 @@ impl Authenticator {
         used.bucket.take(now)
     }
 
-    /// Charges the size of a response to the rate limit of a token. Other accounts have no rate limit.
+    /// Charges the size of a response to the rate limit of a token or a user. Other accounts have no rate limit.
     pub(crate) fn charge(&self, account: &Account, response_bytes: u64, now: Timestamp) {
-        if let Account::Token(id) = account
-            && let Some(used) = self.lock().get_mut(id)
-        {
-            used.bucket.charge(response_bytes, now);
+        match account {
+            Account::Token(id) => {
+                if let Some(used) = self.lock().get_mut(id) {
+                    used.bucket.charge(response_bytes, now);
+                }
+            }
+            Account::User(name) => self.users.charge(name, response_bytes, now),
+            Account::Agent(_) | Account::Network(_) => {}
         }
     }
 
@@ -279,4 +315,9 @@ impl Authenticator {
             }
         }
     }
+}
+
+fn too_fast(access: &Access) -> Problem {
+    let detail = format!("{access} exceeds the rate limit");
+    Problem::new(Code::TooManyRequests, detail).retry_after(RATE_RETRY_SECS)
 }

@@ -1,6 +1,6 @@
 //! Identity of a caller, as authenticated by the connection or a token.
 
-use model::primitives::name::Name;
+use model::primitives::{name::Name, quantity::Timestamp};
 
 /// Client certificate of the TLS connection: issued by this cluster's CA and valid now. The certificate is part of
 /// the extensions of every request of the connection.
@@ -32,5 +32,12 @@ pub(crate) enum Identity {
         id: String,
         /// Name of the token, recorded as the author of its writes.
         name: String,
+    },
+    /// User with an ID token of the OpenID Connect issuer.
+    User {
+        /// Name of the user, unique at the issuer.
+        name: String,
+        /// Time at which the ID token ends.
+        expires: Timestamp,
     },
 }

@@ -6,8 +6,8 @@
 //!           cookie of the page ─▶ Sessions ─▶ token ─┘         ▲                           ├▶ each object of a write
 //!                                              vault: tokens, roles                         └▶ each returned object
 //! ```
-//! The [`Authenticator`] derives the permissions of a request ([`Access`]) from its client certificate, token
-//! or session. The permissions are checked for the route, for each object of a write, and for each returned
+//! The [`Authenticator`] derives the permissions of a request ([`Access`]) from its client certificate, token,
+//! ID token of OpenID Connect (`oidc`) or session. The permissions are checked for the route, for each object of a write, and for each returned
 //! object. Browsers add the session cookie to every request, also to requests triggered by other sites.
 //! Mutating requests with a cookie must therefore prove that they come from the status page (`page`), which
 //! prevents cross-site request forgery.
@@ -23,6 +23,7 @@ mod csr;
 mod directory;
 pub(crate) mod enrol;
 mod identity;
+pub(crate) mod oidc;
 pub(crate) mod page;
 pub(crate) mod peer_key;
 pub(crate) mod permission;

@@ -29,6 +29,10 @@ const WRONG_BURST: i64 = 20;
 /// Maximum number of client addresses with a bucket of their own. All further addresses share one bucket.
 const ADDRESSES_MAX: usize = 4096;
 
+/// Maximum number of users that have a bucket because they sent requests a few seconds ago. Requests of further users are
+/// rejected.
+const USERS_MAX: usize = 10_000;
+
 /// Rate and burst of a token bucket.
 #[derive(Debug, Clone, Copy)]
 struct Rate {
@@ -36,7 +40,7 @@ struct Rate {
     burst: i64,
 }
 
-/// Token bucket that limits the rate of an API token or a client address.
+/// Token bucket that limits the rate of an API token, a user or a client address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bucket {
     rate: Rate,
@@ -47,6 +51,41 @@ pub(crate) struct Bucket {
 /// Buckets that limit failed login attempts, by client address. `None` is the key of the shared bucket.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(Mutex<BTreeMap<Option<IpAddr>, Bucket>>);
+
+/// Buckets that limit the requests of users of OpenID Connect, by name.
+#[derive(Debug, Default)]
+pub(crate) struct UserRates(Mutex<BTreeMap<String, Bucket>>);
+
+impl UserRates {
+    /// Counts a request of a user. Returns `false` if the user has exhausted the rate of one token.
+    pub(crate) fn take(&self, name: &str, now: Timestamp) -> bool {
+        let mut all = self.lock();
+        if let Some(bucket) = all.get_mut(name) {
+            return bucket.take(now);
+        }
+        if all.len() >= USERS_MAX {
+            all.retain(|_, bucket| !bucket.is_full(now));
+        }
+        let mut bucket = Bucket::full(now);
+        let is_accepted = all.len() < USERS_MAX && bucket.take(now);
+        if is_accepted {
+            all.insert(name.to_owned(), bucket);
+        }
+        is_accepted
+    }
+
+    /// Charges the size of a response to the rate of a user.
+    pub(crate) fn charge(&self, name: &str, response_bytes: u64, now: Timestamp) {
+        if let Some(bucket) = self.lock().get_mut(name) {
+            bucket.charge(response_bytes, now);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Bucket>> {
+        // Each change is complete before the lock is released.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Attempts {
     /// Returns true if the address has not exhausted its failed login attempts.

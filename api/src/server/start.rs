@@ -15,11 +15,15 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    base::{clock_and_random::Source, config::Settings},
+    base::{
+        clock_and_random::Source,
+        config::{Settings, oidc::OidcSettings},
+    },
     context::server_state::{BACKUPS_MAX, FEEDS_MAX, ServerState, WATCHES_MAX},
     security::{
         AuthPolicy, Authenticator,
         ca::Authority,
+        oidc::Verifier,
         peer_key,
         vault::{self, Vault},
     },
@@ -152,7 +156,14 @@ fn authenticator(
     statuses: &BTreeMap<String, Vec<u8>>,
 ) -> Arc<Authenticator> {
     let policy = AuthPolicy { is_required: settings.is_auth_required, is_secure: settings.tls.is_some() };
-    Arc::new(Authenticator::of(Arc::clone(vault), policy, statuses))
+    let oidc = verifier(settings.oidc.clone());
+    Arc::new(Authenticator::of(Arc::clone(vault), policy, statuses, oidc))
+}
+
+/// Creates the verifier of ID tokens. Without its HTTP client, only the users of OpenID Connect are locked out.
+fn verifier(settings: Option<OidcSettings>) -> Option<Verifier> {
+    let log = |error: &String| tracing::error!(error, "OpenID Connect is disabled: no HTTP client");
+    Verifier::new(settings?).inspect_err(log).ok()
 }
 
 /// Interval at which queued audit log entries are written to the store. Entries of accepted writes are not

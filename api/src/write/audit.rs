@@ -212,7 +212,9 @@ impl AuditLog {
             // Logins and enrollments carry their credentials in the body.
             _ if is_change => AuditPool::Changes,
             Identity::Nobody => AuditPool::Anonymous,
-            Identity::Anyone | Identity::Agent(_) | Identity::Token { .. } => AuditPool::Passing,
+            Identity::Anyone | Identity::Agent(_) | Identity::Token { .. } | Identity::User { .. } => {
+                AuditPool::Passing
+            }
         };
         let entry = entry(0, caller.origin(), outcome, answered);
         match pool {

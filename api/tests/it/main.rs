@@ -29,6 +29,7 @@ mod limits;
 mod lying_node;
 mod noisy_neighbor;
 mod notify;
+mod oidc;
 mod openapi;
 mod openapi_examples;
 mod overview;

@@ -80,6 +80,7 @@ async fn author(client: &Client) -> Result<String, Failure> {
         CallerIdentity::Token { name, .. } => {
             claimed.map_or_else(|| name.clone(), |claim| format!("{claim} via token {name}"))
         }
+        CallerIdentity::User { name } => format!("oidc/{name}"),
         CallerIdentity::Agent { node } => format!("agent/{node}"),
         CallerIdentity::Anyone => claimed.unwrap_or_else(|| "unknown".to_owned()),
     })

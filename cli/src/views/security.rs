@@ -65,6 +65,7 @@ pub fn who(answer: &Value) -> String {
     let CallerInfo { identity, bindings } = decode(answer).unwrap_or_default();
     let who = match identity {
         CallerIdentity::Token { id, name } => format!("token {name} ({id})"),
+        CallerIdentity::User { name } => format!("user {name}"),
         CallerIdentity::Agent { node } => format!("the agent of node {node}"),
         CallerIdentity::Anyone => {
             "anonymous: authentication is disabled, and all requests are allowed".to_owned()

@@ -170,7 +170,7 @@ fn session_view(app: &Shared, access: &Access) -> SessionView {
     SessionView {
         authenticated: match access.identity() {
             Identity::Anyone | Identity::Nobody => false,
-            Identity::Agent(_) | Identity::Token { .. } => true,
+            Identity::Agent(_) | Identity::Token { .. } | Identity::User { .. } => true,
         },
         security_enabled: app.authenticator.is_required(),
         read_only: app.settings.page.is_read_only,

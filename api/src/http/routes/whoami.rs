@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use axum::extract::State;
 use http::HeaderMap;
-use model::primitives::name::{Name, Namespace};
+use model::primitives::{
+    name::{Name, Namespace},
+    quantity::Timestamp,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema, openapi::HttpMethod};
 
@@ -27,7 +30,7 @@ use crate::{
 struct WhoAmI {
     /// Authenticated identity of the caller.
     identity: CallerIdentity,
-    /// Role bindings of the caller's token. The caller has the permissions of all of them.
+    /// Role bindings of the caller's token, or of the groups of the user. The caller has the permissions of all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     bindings: Vec<Binding>,
@@ -58,6 +61,14 @@ enum CallerIdentity {
         id: String,
         /// Name of the token.
         name: String,
+    },
+    /// User with an ID token of the OpenID Connect issuer.
+    User {
+        /// Name of the user at the issuer.
+        name: String,
+        /// Time at which the ID token ends (RFC 3339, UTC).
+        #[schema(value_type = String, format = DateTime)]
+        expires: Timestamp,
     },
 }
 
@@ -117,6 +128,7 @@ async fn read(
         Identity::Anyone | Identity::Nobody => CallerIdentity::Anyone,
         Identity::Agent(node) => CallerIdentity::Agent { node: node.clone() },
         Identity::Token { id, name } => CallerIdentity::Token { id: id.clone(), name: name.clone() },
+        Identity::User { name, expires } => CallerIdentity::User { name: name.clone(), expires: *expires },
     };
     let bindings = access.grants().iter().map(|grant| grant.binding.clone()).collect();
     let apply_set_namespaces = access.apply_set_scope();

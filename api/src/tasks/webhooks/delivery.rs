@@ -3,12 +3,15 @@
 use std::{error::Error as _, sync::Arc, time::Duration};
 
 use ::base::backoff::Backoff;
-use reqwest::{Client, Url, header, redirect};
-use rustls::{ClientConfig, RootCertStore, crypto::ring};
+use reqwest::{Client, Url, header};
+use rustls::RootCertStore;
 use tokio::{sync::mpsc, time::Instant};
 
 use super::signature::sign;
-use crate::{base::config::webhooks::WebhookSecret, context::server_state::ServerState};
+use crate::{
+    base::{config::webhooks::WebhookSecret, outgoing},
+    context::server_state::ServerState,
+};
 
 /// Maximum duration of one request.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -28,22 +31,9 @@ pub(super) struct WebhookMessage {
     pub(super) body: String,
 }
 
-/// Creates the HTTP client of all couriers. It follows no redirects, so that a receiver cannot direct requests to
-/// other machines.
+/// Creates the HTTP client of all couriers.
 pub(super) fn client(roots: RootCertStore) -> Result<Client, String> {
-    let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Client::builder()
-        .tls_backend_preconfigured(tls)
-        .no_proxy()
-        .redirect(redirect::Policy::none())
-        .timeout(TIMEOUT)
-        .user_agent("tidegate")
-        .build()
-        .map_err(|error| error.to_string())
+    outgoing::client(roots, TIMEOUT)
 }
 
 /// Delivers the messages of one receiver.

@@ -431,6 +431,12 @@ pub(crate) enum CallerIdentity {
         #[serde(default)]
         name: String,
     },
+    /// User with an ID token of the OpenID Connect issuer.
+    User {
+        /// Name of the user.
+        #[serde(default)]
+        name: String,
+    },
     /// Agent of a node.
     Agent {
         /// Name of the node.
@@ -571,6 +577,8 @@ mod tests {
         assert!(
             matches!(read(json!({ "type": "token", "id": "a" })), CallerIdentity::Token { id, .. } if id == "a")
         );
+        let user = json!({ "type": "user", "name": "kim", "expires": "2026-11-21T09:00:00Z" });
+        assert!(matches!(read(user), CallerIdentity::User { name } if name == "kim"));
         assert!(matches!(read(json!({ "type": "anyone" })), CallerIdentity::Anyone));
     }
 }

@@ -1,0 +1,24 @@
+//! HTTP client for requests of the control server to other servers: webhooks and issuers of ID tokens.
+
+use std::{sync::Arc, time::Duration};
+
+use reqwest::{Client, redirect};
+use rustls::{ClientConfig, RootCertStore, crypto::ring};
+
+/// Creates an HTTP client that verifies servers with `roots`, with a maximum duration of each request. It follows no redirects,
+/// so that a server cannot direct requests to other machines, and uses no proxy.
+pub(crate) fn client(roots: RootCertStore, timeout: Duration) -> Result<Client, String> {
+    let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Client::builder()
+        .tls_backend_preconfigured(tls)
+        .no_proxy()
+        .redirect(redirect::Policy::none())
+        .timeout(timeout)
+        .user_agent("tidegate")
+        .build()
+        .map_err(|error| error.to_string())
+}

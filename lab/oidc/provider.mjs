@@ -1,0 +1,133 @@
+// OpenID Connect provider for tests, on a free port of 127.0.0.1. Prints its issuer on a line. The path /test/ has what a test
+// needs and no provider offers: an ID token without a browser, other keys, and the approval of a device by a user.
+import { generateKeyPairSync } from 'node:crypto';
+import { createServer } from 'node:http';
+import { pathToFileURL } from 'node:url';
+
+const { default: Provider } = await import(pathToFileURL(`${process.argv[2]}/node_modules/oidc-provider/lib/index.js`));
+
+let rotation = 0;
+
+/** Creates keys for all algorithms with new ids. */
+function keys() {
+  rotation += 1;
+  const key = (type, options, alg) => ({
+    ...generateKeyPairSync(type, options).privateKey.export({ format: 'jwk' }),
+    kid: `${alg}-${rotation}`,
+    alg,
+    use: 'sig',
+  });
+  return [
+    key('rsa', { modulusLength: 2048 }, 'RS256'),
+    key('ec', { namedCurve: 'P-256' }, 'ES256'),
+    key('ed25519', {}, 'EdDSA'),
+    key('rsa', { modulusLength: 2048 }, 'PS256'),
+  ];
+}
+
+const GRANTS = ['urn:ietf:params:oauth:grant-type:device_code', 'refresh_token'];
+
+/** Creates a provider. `ttl` is the lifetime of ID tokens of the device flow in seconds. */
+function create(issuer, ttl) {
+  const client = (id) => ({
+    client_id: id,
+    token_endpoint_auth_method: 'none',
+    application_type: 'native',
+    grant_types: GRANTS,
+    response_types: [],
+    redirect_uris: [],
+  });
+  return new Provider(issuer, {
+    clients: [client('tidegate'), client('other')],
+    jwks: { keys: keys() },
+    enabledJWA: { idTokenSigningAlgValues: ['RS256', 'ES256', 'EdDSA', 'PS256'] },
+    claims: { openid: ['sub', 'groups'] },
+    conformIdTokenClaims: false,
+    features: { deviceFlow: { enabled: true } },
+    findAccount: (_, sub) => ({ accountId: sub, claims: () => ({ sub, groups: ['platform'] }) }),
+    issueRefreshToken: () => true,
+    ttl: { IdToken: ttl, AccessToken: 600, DeviceCode: 60, RefreshToken: 600, Interaction: 60, Session: 600, Grant: 600 },
+    cookies: { keys: ['only-of-tests'] },
+  });
+}
+
+/** Issues an ID token by the code of the provider. The query may have client, alg, sub, groups and ttl. */
+async function token(provider, query) {
+  const client = await provider.Client.find(query.get('client') ?? 'tidegate');
+  const usual = client.idTokenSignedResponseAlg;
+  client.idTokenSignedResponseAlg = query.get('alg') ?? usual;
+  const sub = query.get('sub') ?? 'kim';
+  const groups = (query.get('groups') ?? 'platform').split(',').filter(Boolean);
+  const made = new provider.IdToken({ sub, groups }, { client });
+  made.scope = 'openid';
+  const expiresAt = Math.floor(Date.now() / 1000) + Number(query.get('ttl') ?? 300);
+  return made.issue({ use: 'idtoken', expiresAt }).finally(() => {
+    client.idTokenSignedResponseAlg = usual;
+  });
+}
+
+/** Submits the forms of the provider as a user who has followed a link, until there is none left. */
+async function approve(url) {
+  const cookies = new Map();
+  let response;
+  const go = async (target, init = {}) => {
+    response = await fetch(target, {
+      ...init,
+      redirect: 'manual',
+      headers: { ...init.headers, cookie: [...cookies].map(([name, value]) => `${name}=${value}`).join('; ') },
+    });
+    for (const cookie of response.headers.getSetCookie()) {
+      const [, name, value] = /^([^=]+)=([^;]*)/.exec(cookie);
+      cookies.set(name, value);
+    }
+    return new URL(response.headers.get('location') ?? target, target);
+  };
+  let place = await go(url);
+  for (let step = 0; step < 20; step += 1) {
+    if (response.status >= 300 && response.status < 400) {
+      place = await go(place);
+      continue;
+    }
+    const page = await response.text();
+    if (response.status !== 200) throw new Error(`${place}: ${response.status} ${page}`);
+    const form = /<form[^>]*>/.exec(page)?.[0];
+    if (!form) return page.replace(/<style>[^]*?<\/style>|<[^>]+>/g, ' ').replace(/\s+/g, ' ');
+    const fields = new URLSearchParams({ login: 'kim', password: 'x' });
+    for (const [input] of page.matchAll(/<input[^>]*>/g)) {
+      const name = /name="([^"]*)"/.exec(input)?.[1];
+      const value = /value="([^"]*)"/.exec(input)?.[1];
+      if (name && value) fields.set(name, value);
+    }
+    place = await go(new URL(/action="([^"]*)"/.exec(form)?.[1] ?? '', place), { method: 'POST', body: fields });
+  }
+  throw new Error('too many steps');
+}
+
+let provider;
+/** Number of times that the keys were requested. */
+let fetches = 0;
+const server = createServer(async (request, response) => {
+  const url = new URL(request.url, `http://${request.headers.host}`);
+  if (url.pathname === '/jwks') fetches += 1;
+  if (!url.pathname.startsWith('/test/')) return provider.callback()(request, response);
+  try {
+    const query = url.searchParams;
+    const issuer = `http://127.0.0.1:${server.address().port}`;
+    if (url.pathname === '/test/token') response.end(await token(provider, query));
+    else if (url.pathname === '/test/approve') response.end(await approve(query.get('url')));
+    else if (url.pathname === '/test/count') response.end(String(fetches));
+    else {
+      provider = create(issuer, Number(query.get('ttl') ?? 300));
+      response.end('rotated');
+    }
+  } catch (error) {
+    response.writeHead(500).end(String(error.stack));
+  }
+});
+server.listen(0, '127.0.0.1', () => {
+  const issuer = `http://127.0.0.1:${server.address().port}`;
+  provider = create(issuer, 300);
+  console.log(issuer);
+});
+// The test holds the other end.
+process.stdin.resume().on('end', () => process.exit(0));
