@@ -86,7 +86,8 @@ pub struct Args {
         value_parser = parse_server
     )]
     pub upstream: Vec<SocketAddr>,
-    /// Networks whose clients get answers, separated by commas; other clients are refused [default: all]
+    /// Networks of the clients of the cluster, separated by commas. Other clients get answers from DnsZones only, and
+    /// are refused for all other names [default: all]
     #[arg(
         long,
         env = "TIDEGATE_DNS_CLIENT_NETWORK",

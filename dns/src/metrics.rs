@@ -23,7 +23,11 @@ pub(crate) enum Outcome {
     Stale,
     /// Answered without records, because it is for all types at a name outside of the cluster zone (RFC 8482).
     AllTypes,
-    /// Refused, because the client is in none of the client networks.
+    /// Answered with a whole zone for a secondary name server, or with its start of authority.
+    Transfer,
+    /// Refused, because the client may not transfer the zone, or there is no such zone.
+    TransferRefused,
+    /// Refused, because the client is in none of the client networks and the name in no zone for external clients.
     OutsideClient,
     /// Refused, because the question is a check for loops that came back through an upstream server.
     Loop,
@@ -80,6 +84,8 @@ pub(crate) struct Metrics {
     pub(crate) upstream_loops: Gauge,
     /// Error responses over UDP that were truncated or not sent because their source had too many.
     pub(crate) limited_errors: Counter,
+    /// Notifications of secondary name servers that were not confirmed.
+    pub(crate) notify_failures: Counter,
     /// Questions that wait for the response of an upstream server.
     upstream_in_flight: Gauge,
     cache_entries: Family<ContentLabels, Gauge>,
@@ -123,6 +129,12 @@ impl Default for Metrics {
             "Error responses over UDP that were truncated or not sent because their source had too many",
             limited_errors.clone(),
         );
+        let notify_failures = Counter::default();
+        registry.register(
+            "notify_failures",
+            "Notifications of secondary name servers that were not confirmed",
+            notify_failures.clone(),
+        );
         let (cache_evictions, cache_renewals) = (Counter::default(), Counter::default());
         registry.register(
             "upstream_questions",
@@ -157,6 +169,7 @@ impl Default for Metrics {
             upstream_in_flight,
             upstream_loops,
             limited_errors,
+            notify_failures,
             cache_entries,
             cache_evictions,
             cache_renewals,

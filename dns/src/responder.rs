@@ -1,15 +1,17 @@
 //! Decision on each question: answer from the cluster zone, forward, or refuse.
 
-use std::{net::IpAddr, sync::Arc};
+#[cfg(test)]
+mod tests;
+mod transfer;
+
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use hickory_proto::op::ResponseCode;
 use ipnet::IpNet;
-use model::{
-    discovery::dns::{Answer, Resolution, Zone, answer},
-    primitives::name::Name,
-};
-use tokio::sync::watch;
+use model::discovery::dns::{Answer, ClientView, Resolution, Zone, answer_in};
+use tokio::sync::{Semaphore, watch};
 
+use self::transfer::{TRANSFERS_MAX, TransferJob};
 use crate::{
     forward::{ForwardedReply, Forwarder},
     message::{ParseResult, QuestionKey, Request, Transport, answers_of, parse},
@@ -19,15 +21,25 @@ use crate::{
 /// Zone at the newest revision; `None` until the state is known.
 pub(crate) type Zones = watch::Receiver<Option<Arc<Zone>>>;
 
+/// Options of a responder.
+#[derive(Debug, Default)]
+pub(crate) struct ResponderOptions {
+    /// Networks of the clients of the cluster. Other clients get answers from zones of DnsZones only. Empty for all.
+    pub(crate) clients: Vec<IpNet>,
+    /// Host names of the control servers in lower case. Questions for them are forwarded before the state is known,
+    /// because without them it may never be.
+    pub(crate) control_names: BTreeSet<String>,
+}
+
 /// Decides on questions.
 #[derive(Debug)]
 pub(crate) struct Responder {
-    domain: Name,
-    /// Networks whose clients get answers. Empty for all.
-    clients: Vec<IpNet>,
+    options: ResponderOptions,
     zones: Zones,
     forwarder: Option<Forwarder>,
     metrics: Arc<Metrics>,
+    /// Limit of zone transfers at once.
+    transfers: Arc<Semaphore>,
 }
 
 /// Next step for a packet.
@@ -37,6 +49,8 @@ pub(crate) enum Step {
     Respond(Vec<u8>),
     /// An upstream server must be asked first.
     Forward(Box<Job>),
+    /// The response is a whole zone.
+    Transfer(Box<TransferJob>),
     /// The packet has no response.
     Discard,
 }
@@ -51,16 +65,15 @@ pub(crate) struct Job {
 }
 
 impl Responder {
-    /// Creates a responder for a cluster zone. Questions outside of it go to `forwarder`. Clients outside of the
-    /// networks `clients` are refused, unless the list is empty.
-    pub(crate) const fn new(
-        domain: Name,
-        clients: Vec<IpNet>,
+    /// Creates a responder for the zones of a state. Questions outside of them go to `forwarder`.
+    pub(crate) fn new(
+        options: ResponderOptions,
         zones: Zones,
         forwarder: Option<Forwarder>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { domain, clients, zones, forwarder, metrics }
+        let transfers = Arc::new(Semaphore::new(TRANSFERS_MAX));
+        Self { options, zones, forwarder, metrics, transfers }
     }
 
     /// Returns the metrics of the server.
@@ -70,7 +83,9 @@ impl Responder {
 
     /// Returns the next step for a packet of a client. Never waits.
     pub(crate) fn begin(&self, packet: &[u8], client: IpAddr, transport: Transport) -> Step {
-        let request = match parse(packet, transport, self.forwarder.is_some()) {
+        let view = self.view_of(client);
+        let forwards = self.forwarder.is_some() && view == ClientView::Cluster;
+        let request = match parse(packet, transport, forwards) {
             ParseResult::Question(request) => request,
             ParseResult::Error(response) => return self.respond(Outcome::Malformed, response),
             ParseResult::Ignored => {
@@ -81,25 +96,34 @@ impl Responder {
         if self.forwarder.as_ref().is_some_and(|forwarder| forwarder.is_loop_check(&request.key())) {
             return self.respond(Outcome::Loop, request.fail(ResponseCode::Refused));
         }
-        if !self.clients.is_empty() && !self.clients.iter().any(|network| network.contains(&client)) {
-            return self.respond(Outcome::OutsideClient, request.fail(ResponseCode::Refused));
-        }
         let question = request.question();
         let Some(zone) = self.zones.borrow().clone() else {
-            let domain = self.domain.as_str().split('.').rev();
-            let is_own = domain.zip(question.labels.iter().rev()).all(|(a, b)| a == b)
-                && question.labels.len() >= self.domain.as_str().split('.').count();
-            return if is_own {
-                self.respond(Outcome::NotReady, request.fail(ResponseCode::ServFail))
-            } else {
-                self.forward(request)
-            };
+            // Any name may be in the zone of a DnsZone.
+            let is_control = forwards && self.options.control_names.contains(&question.labels.join("."));
+            return if is_control { self.forward(request) } else { self.not_ready(&request) };
         };
-        match answer(&zone, &question) {
+        if let Some(kind) = request.transfer_kind() {
+            return self.begin_transfer(request, kind, zone, (client, transport));
+        }
+        match answer_in(&zone, &question, view) {
             Resolution::Foreign => self.forward(request),
             Resolution::Own(found) => self.own(request, found),
-            Resolution::Unknown => self.respond(Outcome::NotReady, request.fail(ResponseCode::ServFail)),
+            Resolution::Refused => self.respond(Outcome::OutsideClient, request.fail(ResponseCode::Refused)),
+            Resolution::Unknown => self.not_ready(&request),
         }
+    }
+
+    fn view_of(&self, client: IpAddr) -> ClientView {
+        let clients = &self.options.clients;
+        if clients.is_empty() || clients.iter().any(|network| network.contains(&client)) {
+            ClientView::Cluster
+        } else {
+            ClientView::External
+        }
+    }
+
+    fn not_ready(&self, request: &Request) -> Step {
+        self.respond(Outcome::NotReady, request.fail(ResponseCode::ServFail))
     }
 
     fn own(&self, request: Request, found: Answer) -> Step {

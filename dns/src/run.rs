@@ -18,16 +18,15 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    announced::AnnouncedFollower,
     args::Args,
-    follow::Follower,
     forward::{CacheOptions, Forwarder},
-    journal::{self, StoredState},
     listen::Sockets,
     message::TtlLimits,
     metrics::Metrics,
-    responder::Responder,
+    notify::ChangeNotifier,
+    responder::{Responder, ResponderOptions},
     serve,
+    state::{self, AnnouncedFollower, Follower, StoredState},
 };
 
 /// Environment variable with a token. There is no flag for the token itself, because process arguments are visible to
@@ -63,13 +62,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let settings = zone_settings(&args);
     let (sender, zones) = watch::channel(restored(&args, &settings, &metrics));
     let forwarder = Forwarder::new(args.upstream.clone(), cache_options(&args), Arc::clone(&metrics));
-    let responder = Responder::new(
-        args.domain.clone(),
-        args.client_network.clone(),
-        zones.clone(),
-        forwarder.clone(),
-        Arc::clone(&metrics),
-    );
+    let options = ResponderOptions {
+        clients: args.client_network.clone(),
+        control_names: args.api.iter().filter_map(|url| url.domain().map(str::to_ascii_lowercase)).collect(),
+    };
+    let responder = Responder::new(options, zones.clone(), forwarder.clone(), Arc::clone(&metrics));
+    let sources = args.listen.iter().map(|address| address.ip()).collect();
+    let changes = ChangeNotifier::new(zones.clone(), sources, Arc::clone(&metrics));
     let announced = AnnouncedFollower { client: connect(&args)?, zones: sender.clone() };
     let follower = Follower { client, settings, zones: sender, metrics: Arc::clone(&metrics) };
     let stop = CancellationToken::new();
@@ -81,6 +80,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     tokio::select! {
         () = follower.run() => {}
         () = announced.run() => {}
+        () = changes.run() => {}
         () = sockets.serve(Arc::new(responder), stop.clone()) => {}
         served = serve::serve(status, metrics) => served?,
         () = keep(&args, zones) => {}
@@ -122,7 +122,7 @@ async fn watch_loops(forwarder: Option<&Forwarder>) {
 
 async fn keep(args: &Args, zones: watch::Receiver<Option<Arc<Zone>>>) {
     match &args.state_dir {
-        Some(directory) => journal::keep(directory.clone(), zones).await,
+        Some(directory) => state::keep(directory.clone(), zones).await,
         None => std::future::pending().await,
     }
 }
@@ -153,10 +153,11 @@ fn zone_settings(args: &Args) -> ZoneSettings {
 /// Returns the zone of the last state on disk, if there is one.
 fn restored(args: &Args, settings: &ZoneSettings, metrics: &Metrics) -> Option<Arc<Zone>> {
     let directory = args.state_dir.as_ref()?;
-    match journal::load(directory) {
+    match state::load(directory) {
         Ok(stored) => {
-            let StoredState { snapshot, announced } = stored?;
+            let StoredState { snapshot, announced, external_serial } = stored?;
             let zone = Zone::new(settings.clone(), snapshot).with_announced(announced);
+            let zone = zone.with_external_serial(external_serial);
             tracing::info!(revision = zone.snapshot().revision().0, "answering from the last state on disk");
             metrics.set_ready();
             Some(Arc::new(zone))

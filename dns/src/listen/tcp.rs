@@ -115,12 +115,23 @@ async fn answer_all(mut stream: TcpStream, client: IpAddr, responder: &Responder
         let response = match responder.begin(&packet, client, Transport::Tcp) {
             Step::Respond(response) => response,
             Step::Forward(job) => responder.finish(job).await,
+            Step::Transfer(job) => {
+                let transfer = responder.transfer(*job).await;
+                for message in &transfer.messages {
+                    send(&mut stream, message).await?;
+                }
+                continue;
+            }
             // The stream is not one of DNS questions.
             Step::Discard => return Ok(()),
         };
-        let size = u16::try_from(response.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-        timeout(IDLE_TIME_MAX, stream.write_all(&[&size.to_be_bytes(), &response[..]].concat())).await??;
+        send(&mut stream, &response).await?;
     }
+}
+
+async fn send(stream: &mut TcpStream, message: &[u8]) -> io::Result<()> {
+    let size = u16::try_from(message.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    timeout(IDLE_TIME_MAX, stream.write_all(&[&size.to_be_bytes(), message].concat())).await?
 }
 
 #[cfg(test)]

@@ -87,7 +87,8 @@ pub(super) async fn serve(socket: Arc<UdpSocket>, responder: Arc<Responder>, err
                     }
                 });
             }
-            Step::Discard => {}
+            // Zones are transferred over TCP only.
+            Step::Transfer(_) | Step::Discard => {}
         }
     }
 }

@@ -11,14 +11,18 @@ use hickory_proto::{
 use model::discovery::dns::{self, DnsQuestion, RecordData};
 
 mod key;
+mod notification;
 mod reply;
 #[cfg(test)]
 mod tests;
+mod transfer;
 
 use self::reply::{rotate_addresses, skip_name, wire_form};
 pub(crate) use self::{
     key::QuestionKey,
+    notification::{encode_notification, is_confirmation},
     reply::{Reply, ReplyKind, TtlLimits, denial_below},
+    transfer::TransferKind,
 };
 
 /// Size of the header of a message in bytes.
@@ -66,6 +70,8 @@ pub(crate) struct Request {
     recursion_available: bool,
     /// True if the client wants the server to forward the question.
     pub(crate) recursion_desired: bool,
+    /// Serial number of the start of authority in the request, from which a client wants an incremental transfer.
+    known_serial: Option<u32>,
     /// Maximum size of the response in bytes.
     limit: usize,
 }
@@ -123,6 +129,10 @@ pub(crate) fn parse(packet: &[u8], transport: Transport, recursion_available: bo
         wants_authentic: message.metadata.authentic_data,
         recursion_available,
         recursion_desired: message.metadata.recursion_desired,
+        known_serial: message.authorities.iter().find_map(|record| {
+            let RData::SOA(start) = &record.data else { return None };
+            Some(start.serial)
+        }),
         limit: match transport {
             Transport::Udp => payload.clamp(UDP_BYTES_MIN, UDP_BYTES_MAX),
             Transport::Tcp => TCP_BYTES_MAX,
@@ -310,31 +320,33 @@ impl Request {
             .map(|label| label.to_ascii_lowercase())
             .eq(record.owner.split('.').map(|label| label.as_bytes().to_vec()));
         let owner = if is_asked { asked.clone() } else { encode_name(&record.owner)? };
-        let data = match &record.data {
-            RecordData::A(address) => RData::A(A(*address)),
-            RecordData::Aaaa(address) => RData::AAAA(AAAA(*address)),
-            RecordData::Cname(name) => RData::CNAME(CNAME(encode_name(name)?)),
-            RecordData::Ns(name) => RData::NS(NS(encode_name(name)?)),
-            RecordData::Ptr(name) => RData::PTR(PTR(encode_name(name)?)),
-            RecordData::Srv { priority, weight, port, target } => {
-                RData::SRV(SRV::new(*priority, *weight, *port, encode_name(target)?))
-            }
-            RecordData::Soa { primary, mailbox, serial, minimum } => {
-                let (refresh, retry, expire) = SECONDARY_TIMES;
-                let (primary, mailbox) = (encode_name(primary)?, encode_name(mailbox)?);
-                RData::SOA(SOA::new(primary, mailbox, *serial, refresh, retry, expire, *minimum))
-            }
-            RecordData::Mx { preference, exchange } => {
-                RData::MX(MX::new(*preference, encode_name(exchange)?))
-            }
-            RecordData::Txt(text) => {
-                let strings = text.as_bytes().chunks(STRING_BYTES_MAX).collect();
-                RData::TXT(TXT::from_bytes(strings))
-            }
-            RecordData::AnyRefused => RData::HINFO(HINFO::new("RFC8482".to_owned(), String::new())),
-        };
-        Some(Record::from_rdata(owner, record.ttl, data))
+        Some(Record::from_rdata(owner, record.ttl, encode_data(&record.data)?))
     }
+}
+
+/// Encodes type and value of a record. Returns `None` for a name that is too long for a message.
+fn encode_data(data: &RecordData) -> Option<RData> {
+    Some(match data {
+        RecordData::A(address) => RData::A(A(*address)),
+        RecordData::Aaaa(address) => RData::AAAA(AAAA(*address)),
+        RecordData::Cname(name) => RData::CNAME(CNAME(encode_name(name)?)),
+        RecordData::Ns(name) => RData::NS(NS(encode_name(name)?)),
+        RecordData::Ptr(name) => RData::PTR(PTR(encode_name(name)?)),
+        RecordData::Srv { priority, weight, port, target } => {
+            RData::SRV(SRV::new(*priority, *weight, *port, encode_name(target)?))
+        }
+        RecordData::Soa { primary, mailbox, serial, minimum } => {
+            let (refresh, retry, expire) = SECONDARY_TIMES;
+            let (primary, mailbox) = (encode_name(primary)?, encode_name(mailbox)?);
+            RData::SOA(SOA::new(primary, mailbox, *serial, refresh, retry, expire, *minimum))
+        }
+        RecordData::Mx { preference, exchange } => RData::MX(MX::new(*preference, encode_name(exchange)?)),
+        RecordData::Txt(text) => {
+            let strings = text.as_bytes().chunks(STRING_BYTES_MAX).collect();
+            RData::TXT(TXT::from_bytes(strings))
+        }
+        RecordData::AnyRefused => RData::HINFO(HINFO::new("RFC8482".to_owned(), String::new())),
+    })
 }
 
 /// Returns the answers of an upstream server's response, to append them to an alias, with its result code. `None` if

@@ -11,6 +11,7 @@ use lab::{
     cluster::deployment::{Cluster, Options},
     host::wait,
 };
+use serde_json::json;
 
 use crate::{
     discovery::{Dns, SERVER, objects, question, start},
@@ -89,11 +90,16 @@ fn f164_a_loop_of_servers_is_found_and_ends() {
     assert_eq!(metric(&dns, "tidegate_dns_upstream_loops"), 0);
 }
 
-/// Clients outside of the client networks are refused, for names of the cluster and for others.
+/// Clients outside of the client networks are refused, for names of the cluster and for others. They get answers from
+/// the zones of DnsZones.
 #[test]
 fn f164_clients_outside_of_the_client_networks_are_refused() {
     let cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();
     cluster.apply_objects(&objects()).unwrap();
+    let zone = json!({ "kind": "DnsZone", "metadata": { "name": "example" }, "spec": {
+        "zone": "example.net", "records": [{ "name": "www.example.net", "type": "A", "values": ["192.0.2.1"] }],
+    } });
+    cluster.apply_objects(&[zone]).unwrap();
     let mut dns = start(&cluster, &[UPSTREAM, "--client-network=127.0.0.2/32,10.0.0.0/8"]);
     dns.wait_ready();
     let _upstream = start_upstream(&dns, Vec::new());
@@ -102,6 +108,8 @@ fn f164_clients_outside_of_the_client_networks_are_refused() {
         let ask = |source: &str| dns.dig(&["-b", source, transport], &[(name, "ANY")]).remove(0);
         wait::until_true("the answer", || ask("127.0.0.2").starts_with("  NOERROR\n  answer ")).unwrap();
         assert_eq!(ask("127.0.0.1"), "  REFUSED", "{name} {transport}");
+        let external = dns.dig(&["-b", "127.0.0.1", transport], &[("www.example.net", "A")]).remove(0);
+        assert_eq!(external, "  NOERROR\n  answer www.example.net 30 A 192.0.2.1");
     }
 }
 

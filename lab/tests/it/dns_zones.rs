@@ -73,6 +73,13 @@ fn resolvable(cluster: &Cluster, key: &str) -> (String, String) {
     (one["reason"].as_str().unwrap().to_owned(), one["message"].as_str().unwrap_or_default().to_owned())
 }
 
+/// Returns the serial number of the zone.
+fn serial(dns: &Dns) -> u32 {
+    let arguments = ["@127.0.0.1", "-p", "5300", "+short", "example.org", "SOA"];
+    let text = dns.namespace.run("dig", &arguments).unwrap();
+    text.split_whitespace().nth(2).unwrap_or_else(|| panic!("{text}")).parse().unwrap()
+}
+
 /// F146: static records are answered as written, over UDP and TCP.
 fn static_records(dns: &Dns) {
     let cases = [
@@ -152,9 +159,11 @@ fn f146_the_host_name_of_a_service_follows_announcement_and_health() {
     assert!(message.contains("default/web"), "{message}");
     wait_answer(&dns, "competing Services", true);
 
-    // The only endpoint fails and returns.
+    // The only endpoint fails and returns. Secondary name servers see each change by the serial number.
+    let before = serial(&dns);
     cluster.topology.stop_serving("web-1");
     wait_answer(&dns, "failed endpoint", false);
+    assert!(serial(&dns) > before);
     let (reason, message) = resolvable(&cluster, "default/web");
     assert_eq!(reason, "NoAddressInService", "{message}");
     assert!(message.contains("no endpoint of the IP family"), "{message}");
@@ -162,8 +171,10 @@ fn f146_the_host_name_of_a_service_follows_announcement_and_health() {
     wait_answer(&dns, "recovered endpoint", true);
 
     // The announcement ends and returns.
+    let before = serial(&dns);
     cluster.delete("advertisements/lan").unwrap();
     wait_answer(&dns, "end of the announcement", false);
+    assert!(serial(&dns) > before);
     let (reason, message) = resolvable(&cluster, "default/web");
     assert_eq!(reason, "NoAddressInService", "{message}");
     assert!(message.contains("172.17.8.220 is not announced"), "{message}");

@@ -12,13 +12,15 @@ mod hosts;
 mod name;
 mod record;
 mod reverse;
+mod transfer;
 mod zone;
 
 pub use self::{
-    answer::answer,
+    answer::{ClientView, answer, answer_in},
     explain::{
         ExplainedRecord, MessageSection, NameAttempt, NameExplanation, NameQuestion, NameResult, explain_name,
     },
     record::{Answer, DnsQuestion, Record, RecordData, RecordType, Resolution, ResponseCode},
+    transfer::{TransferDecision, judge_transfer, notifications, transfer_records},
     zone::{Zone, ZoneChange, ZoneSettings},
 };

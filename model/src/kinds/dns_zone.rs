@@ -2,9 +2,10 @@
 
 use std::{
     collections::BTreeSet,
-    net::{Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -18,12 +19,18 @@ pub const DNS_VALUES_MAX: usize = 32;
 pub const DNS_TEXT_BYTES_MAX: usize = 1024;
 /// Maximum number of namespaces that may have names in a DnsZone.
 pub const DNS_NAMESPACES_MAX: usize = 256;
+/// Maximum number of networks whose secondary name servers may transfer a DnsZone.
+pub const DNS_TRANSFER_NETWORKS_MAX: usize = 64;
+/// Maximum number of secondary name servers that are notified of changes of a DnsZone.
+pub const DNS_NOTIFIED_MAX: usize = 16;
 /// Maximum time in seconds for which resolvers may be told to cache a record or its absence: one day.
 pub const DNS_TTL_MAX: u32 = 86_400;
 /// Default time in seconds for which resolvers may cache a record.
 pub const DNS_TTL_DEFAULT: u32 = 30;
 /// Default time in seconds for which resolvers may cache that a record does not exist.
 pub const DNS_NEGATIVE_TTL_DEFAULT: u32 = 5;
+/// Port of DNS servers (RFC 1035 §4.2).
+const DNS_PORT: u16 = 53;
 /// Label of the name server of a zone, below the zone.
 pub const NAME_SERVER_LABEL: &str = "ns";
 
@@ -49,6 +56,12 @@ pub struct DnsZoneSpec {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(max_items = 256)]
     pub allowed_namespaces: BTreeSet<Namespace>,
+    /// Clients that get answers from the zone. Default: External.
+    #[serde(default, skip_serializing_if = "DnsVisibility::is_external")]
+    pub visibility: DnsVisibility,
+    /// Transfer of the zone to secondary name servers. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transfer: Option<DnsTransfer>,
     /// Static records, at most 1000, each with a different name or type. A name with a static `A`, `AAAA` or `CNAME`
     /// record is not available to Services.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -76,6 +89,57 @@ impl DnsZoneSpec {
     pub fn name_server(&self) -> String {
         format!("{NAME_SERVER_LABEL}.{}", self.zone)
     }
+}
+
+/// Clients that get answers from a DnsZone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub enum DnsVisibility {
+    /// All clients of the DNS servers.
+    #[default]
+    External,
+    /// Clients of the cluster only: those in the client networks of the DNS servers (`--client-network`).
+    Cluster,
+}
+
+impl DnsVisibility {
+    /// True if all clients get answers.
+    #[must_use]
+    pub const fn is_external(&self) -> bool {
+        match self {
+            Self::External => true,
+            Self::Cluster => false,
+        }
+    }
+}
+
+/// Transfer of a zone to secondary name servers (RFC 5936), without signatures (TSIG).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DnsTransfer {
+    /// Networks of the secondary name servers that may transfer the zone over TCP, from 1 to 64, such as
+    /// `192.0.2.53/32`.
+    #[schema(value_type = Vec<String>, min_items = 1, max_items = 64)]
+    pub allow: Vec<IpNet>,
+    /// Secondary name servers that each DNS server notifies of changes (RFC 1996), at most 16: addresses with or
+    /// without a port, such as `192.0.2.53` or `[2001:db8::53]:5353`. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 16)]
+    pub notify: Vec<String>,
+}
+
+impl DnsTransfer {
+    /// Returns the addresses of the name servers that are notified. Entries that cannot be parsed, which a newer
+    /// server may have admitted, are left out.
+    pub fn notified(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        self.notify.iter().filter_map(|text| parse_server(text))
+    }
+}
+
+/// Parses the address of a DNS server with or without a port. Returns `None` if it is malformed or has port 0.
+#[must_use]
+pub fn parse_server(text: &str) -> Option<SocketAddr> {
+    let bare = || text.parse::<IpAddr>().ok().map(|address| SocketAddr::new(address, DNS_PORT));
+    text.parse().ok().or_else(bare).filter(|server: &SocketAddr| server.port() != 0)
 }
 
 /// Static records of one name and type in a DnsZone.

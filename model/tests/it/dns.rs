@@ -94,6 +94,7 @@ pub(crate) fn show(name: &str, record_type: &str, resolution: &Resolution) -> St
     let Answer { code, answers, authority, additional, chase } = match resolution {
         Resolution::Own(answer) => answer,
         Resolution::Foreign => return text + "  FOREIGN\n",
+        Resolution::Refused => return text + "  REFUSED\n",
         Resolution::Unknown => return text + "  UNKNOWN\n",
     };
     let code = match code {

@@ -9,7 +9,11 @@ use model::{
         decode::{Expect, decode},
     },
     discovery::{
-        dns::{DnsQuestion, RecordData, Resolution, ResponseCode, Zone, ZoneChange, answer},
+        dns::{
+            Answer, ClientView, DnsQuestion, RecordData, RecordType, Resolution, ResponseCode,
+            TransferDecision, Zone, ZoneChange, answer, answer_in, judge_transfer, notifications,
+            transfer_records,
+        },
         hostnames::{ClaimDecision, judge_claim},
     },
     kinds::resource::{Kind, Object},
@@ -48,7 +52,8 @@ fn announced() -> Option<Arc<BTreeSet<IpAddr>>> {
 }
 
 fn zone(cluster: &Cluster) -> Zone {
-    Zone::new(settings(), cluster.snapshot.clone()).with_announced(announced())
+    let serial = u32::try_from(cluster.snapshot.revision().0).unwrap();
+    Zone::new(settings(), cluster.snapshot.clone()).with_announced(announced()).with_external_serial(serial)
 }
 
 fn questions() -> Vec<(&'static str, &'static str)> {
@@ -97,7 +102,8 @@ fn zones_follow_changes_in_any_order() {
     assert_eq!(ask(&removed, "mail.example.org", "A"), Resolution::Foreign);
     let again = removed.update(revision, all.iter().map(put));
     for zone in [forwards, backwards, again] {
-        assert_eq!(zone.with_announced(announced()), whole);
+        let zone = zone.with_announced(announced()).with_external_serial(whole.external_serial());
+        assert_eq!(zone, whole);
     }
 }
 
@@ -139,6 +145,130 @@ fn f146_a_host_name_has_an_address_only_while_it_is_announced_and_has_an_endpoin
     );
     assert_eq!(ask(&zone.with_announced(None), "blog.example.org", "A"), Resolution::Unknown);
     assert_eq!(address(&zone.with_announced(None), "mail.example.org"), ["192.0.2.25"]);
+}
+
+/// F146: external clients get answers from the zones of DnsZones that are visible to them, and from no other zone. An
+/// alias that leads elsewhere is answered alone.
+#[test]
+fn f146_external_clients_see_the_zones_of_dns_zones_only() {
+    let mut cluster = cluster();
+    let of = |cluster: &Cluster, name: &str| {
+        answer_in(&zone(cluster), &DnsQuestion::new(name, RecordType::A), ClientView::External)
+    };
+    let whole = zone(&cluster);
+    for name in [
+        "mail.example.org",
+        "www.example.org",
+        "missing.example.org",
+        "a.dev.example.org",
+        "gone.example.org",
+    ] {
+        assert_eq!(of(&cluster, name), ask(&whole, name, "A"), "{name}");
+    }
+    for name in ["web.shop.svc.cluster.local", "cluster.local", "www.example.com", "10.0.96.10.in-addr.arpa"]
+    {
+        assert_eq!(of(&cluster, name), Resolution::Refused, "{name}");
+    }
+    for name in ["inside.example.org", "away.example.org"] {
+        let Resolution::Own(Answer { answers, chase, .. }) = of(&cluster, name) else { panic!("{name}") };
+        assert!(matches!(&answers[..], [alias] if matches!(alias.data, RecordData::Cname(_))), "{answers:?}");
+        assert_eq!(chase, None, "{name}");
+    }
+    let mut inner = cluster.get("dnszones//inner").to_json();
+    inner["spec"]["visibility"] = json!("Cluster");
+    apply(&mut cluster, inner);
+    assert_eq!(of(&cluster, "a.dev.example.org"), Resolution::Refused);
+    assert_eq!(address(&zone(&cluster), "a.dev.example.org"), ["192.0.2.10", "192.0.2.11"]);
+}
+
+/// The serial number of external zones must change with each change of an answer: of announced addresses, usable
+/// endpoints, records and host names. Other changes leave it.
+#[test]
+fn changes_of_answers_in_external_zones_are_noted() {
+    let mut cluster = cluster();
+    let mut known = zone(&cluster);
+    let mut changes = |cluster: &mut Cluster, object: Value| {
+        let before = cluster.snapshot.clone();
+        apply(cluster, object);
+        let put = Kind::ALL.into_iter().flat_map(|kind| cluster.snapshot.list(kind, None, None).cloned());
+        let put = put.filter(|object| before.get(&object.key()) != Some(object)).map(ZoneChange::Put);
+        let next = known.update(cluster.snapshot.revision(), put.collect::<Vec<_>>());
+        let has_changes = next.has_external_changes();
+        known = next.with_external_serial(1);
+        has_changes
+    };
+    let set = |name: &str, ready: bool| {
+        json!({ "kind": "EndpointSet", "metadata": { "name": format!("{name}-1"), "namespace": "blog" },
+                "spec": { "service": name, "endpoints": [{ "address": "10.1.0.4", "conditions": { "ready": ready } }] } })
+    };
+    let other = |ports: Value| json!({ "kind": "Service", "metadata": { "name": "other", "namespace": "blog" }, "spec": { "clusterIP": "None", "ports": ports } });
+    assert!(!changes(&mut cluster, other(json!([{ "port": 80 }]))), "a Service without host names");
+    assert!(!changes(&mut cluster, set("other", false)), "an endpoint of such a Service");
+    assert!(!changes(&mut cluster, set("blog", true)), "an endpoint that was usable before");
+    assert!(changes(&mut cluster, set("blog", false)), "the last endpoint of a Service with a host name");
+    assert!(changes(&mut cluster, set("blog", true)), "its return");
+    let mut blog = cluster.get("services/blog/blog").to_json();
+    blog["spec"]["hostnames"] = json!(["blog.example.org"]);
+    assert!(changes(&mut cluster, blog), "fewer host names");
+    let mut blog = cluster.get("services/blog/blog").to_json();
+    blog["metadata"]["labels"] = json!({ "app": "blog" });
+    assert!(!changes(&mut cluster, blog), "a label");
+    let mut inner = cluster.get("dnszones//inner").to_json();
+    inner["spec"]["ttl"] = json!(77);
+    assert!(changes(&mut cluster, inner), "a DnsZone");
+    assert!(!known.with_announced(announced()).has_external_changes());
+    assert!(known.with_announced(Some(Arc::default())).has_external_changes());
+    let removed = known
+        .update(cluster.snapshot.revision(), [ZoneChange::Removed(cluster.get("dnszones//inner").key())]);
+    assert!(removed.has_external_changes());
+}
+
+/// A transferred zone has exactly the records of the answers, and delegates to the DnsZones below.
+#[test]
+fn a_transferred_zone_has_the_records_of_the_answers() {
+    let mut cluster = cluster();
+    let mut example = cluster.get("dnszones//example").to_json();
+    example["spec"]["transfer"] =
+        json!({ "allow": ["192.0.2.53/32", "2001:db8::/64"], "notify": ["192.0.2.53", "[2001:db8::5]:54"] });
+    apply(&mut cluster, example);
+    let zone = zone(&cluster);
+    let judge = |name: &str, client: &str| {
+        judge_transfer(&zone, &DnsQuestion::new(name, RecordType::Other), client.parse().unwrap())
+    };
+    for (name, client) in [("dev.example.org", "192.0.2.53"), ("example.org", "192.0.2.54")] {
+        assert_eq!(judge(name, client), TransferDecision::Refused, "{name} {client}");
+    }
+    for name in ["www.example.org", "cluster.local", "org", ""] {
+        assert_eq!(judge(name, "192.0.2.53"), TransferDecision::NotAuthoritative, "{name}");
+    }
+    let TransferDecision::Allowed(spec, start) = judge("example.org", "2001:db8::7") else { panic!() };
+    let records = transfer_records(&zone, spec).unwrap();
+    let is_delegation = |record: &&model::discovery::dns::Record| record.owner.ends_with("dev.example.org");
+    let delegation: Vec<_> =
+        records.iter().filter(is_delegation).map(|record| record.data.to_presentation()).collect();
+    assert_eq!(delegation, [("NS", "ns.dev.example.org".to_owned()), ("A", "192.0.2.53".to_owned())]);
+    let mut asked = BTreeSet::new();
+    for (name, word) in questions().into_iter().filter(|(name, _)| name.ends_with("example.org")) {
+        let Resolution::Own(answer) = ask(&zone, name, word) else { continue };
+        let own = answer.answers.into_iter().filter(|record| {
+            record.owner.ends_with("example.org")
+                && !record.owner.ends_with("dev.example.org")
+                && !matches!(record.data, RecordData::Soa { .. } | RecordData::AnyRefused)
+        });
+        asked.extend(own);
+    }
+    assert!(asked.len() > 15, "{asked:?}");
+    assert!(asked.iter().all(|record| records.contains(record)), "{asked:?} {records:?}");
+    for record in records.iter().filter(|record| !is_delegation(record)) {
+        let (word, _) = record.data.to_presentation();
+        let Resolution::Own(answer) = ask(&zone, &record.owner, word) else { panic!("{record:?}") };
+        assert!(answer.answers.contains(record), "{record:?}");
+    }
+    assert_eq!(
+        notifications(&zone),
+        [("192.0.2.53:53".parse().unwrap(), start.clone()), ("[2001:db8::5]:54".parse().unwrap(), start)]
+    );
+    assert_eq!(transfer_records(&zone.with_announced(None), spec), None);
 }
 
 /// The oldest Service in an allowed namespace has a name, whatever others claim it.
@@ -301,10 +431,28 @@ fn invalid_zones() -> Vec<(Value, &'static str)> {
     ]
 }
 
+/// Returns specs with invalid transfers, as [`invalid_zones`].
+fn invalid_transfers() -> Vec<(Value, &'static str)> {
+    vec![
+        (
+            json!({ "zone": "example.org", "transfer": { "allow": [] } }),
+            "/spec/transfer/allow must have at least one network",
+        ),
+        (
+            json!({ "zone": "example.org", "transfer": { "allow": ["::/0"], "notify": ["ns.example.org"] } }),
+            "/spec/transfer/notify/0 must be an address",
+        ),
+        (
+            json!({ "zone": "example.org", "transfer": { "allow": ["::/0"], "notify": ["192.0.2.1", "192.0.2.1:53"] } }),
+            "/spec/transfer/notify/1 must not repeat",
+        ),
+    ]
+}
+
 #[test]
 fn a_dns_zone_is_validated() {
     assert_eq!(violations(json!({ "zone": "example.org", "ttl": 0, "negativeTtl": 86_400 })), [""; 0]);
-    for (spec, expected) in invalid_zones() {
+    for (spec, expected) in [invalid_zones(), invalid_transfers()].concat() {
         let found = violations(spec.clone());
         assert_eq!(found.len(), 1, "{expected}: {found:?}");
         assert!(found[0].starts_with(expected), "{expected}: {found:?}");

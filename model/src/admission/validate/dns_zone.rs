@@ -6,8 +6,8 @@ use super::{check_length, check_unique};
 use crate::{
     kinds::{
         dns_zone::{
-            DNS_NAMESPACES_MAX, DNS_RECORDS_MAX, DNS_TTL_MAX, DNS_VALUES_MAX, DnsRecord, DnsRecordType,
-            DnsRecordValue, DnsZoneSpec,
+            DNS_NAMESPACES_MAX, DNS_NOTIFIED_MAX, DNS_RECORDS_MAX, DNS_TRANSFER_NETWORKS_MAX, DNS_TTL_MAX,
+            DNS_VALUES_MAX, DnsRecord, DnsRecordType, DnsRecordValue, DnsTransfer, DnsZoneSpec, parse_server,
         },
         service::{HOSTNAMES_MAX, ServiceSpec, ServiceType},
     },
@@ -36,6 +36,9 @@ pub(super) fn validate(spec: &DnsZoneSpec, found: &mut Vec<Violation>) {
     check_ttl("/spec/ttl", Some(spec.ttl), found);
     check_ttl("/spec/negativeTtl", Some(spec.negative_ttl), found);
     check_length("/spec/allowedNamespaces", spec.allowed_namespaces.len(), DNS_NAMESPACES_MAX, found);
+    if let Some(transfer) = &spec.transfer {
+        check_transfer(transfer, found);
+    }
     if !check_length("/spec/records", spec.records.len(), DNS_RECORDS_MAX, found) {
         return;
     }
@@ -55,6 +58,28 @@ pub(super) fn validate(spec: &DnsZoneSpec, found: &mut Vec<Violation>) {
         }
         check_record(spec, &at, record, types.get(&record.name), found);
     }
+}
+
+fn check_transfer(transfer: &DnsTransfer, found: &mut Vec<Violation>) {
+    let at = "/spec/transfer/allow";
+    if transfer.allow.is_empty() {
+        let message = "must have at least one network: leave `transfer` out to transfer the zone to nobody";
+        found.push(Violation::new(at, Required, message));
+    }
+    if check_length(at, transfer.allow.len(), DNS_TRANSFER_NETWORKS_MAX, found) {
+        check_unique(transfer.allow.iter(), |index| format!("{at}/{index}"), found);
+    }
+    let at = "/spec/transfer/notify";
+    if !check_length(at, transfer.notify.len(), DNS_NOTIFIED_MAX, found) {
+        return;
+    }
+    for (index, text) in transfer.notify.iter().enumerate() {
+        if parse_server(text).is_none() {
+            let message = format!("must be an address such as 192.0.2.53 or 192.0.2.53:5353, not `{text}`");
+            found.push(Violation::new(format!("{at}/{index}"), Invalid, message));
+        }
+    }
+    check_unique(transfer.notified(), |index| format!("{at}/{index}"), found);
 }
 
 fn check_ttl(at: &str, ttl: Option<u32>, found: &mut Vec<Violation>) {

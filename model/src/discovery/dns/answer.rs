@@ -41,6 +41,15 @@ pub(super) enum NameRecords {
     Unknown,
 }
 
+/// Clients with the same answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientView {
+    /// Clients of the cluster: they see all zones, and other names are forwarded for them.
+    Cluster,
+    /// All other clients: they see the zones of DnsZones with external visibility.
+    External,
+}
+
 /// Zone that contains a name.
 enum Place<'a> {
     /// Cluster zone, with the labels of the name below it.
@@ -50,14 +59,24 @@ enum Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Returns the zone that contains a name: the longest one. `None` if no zone contains it.
-    fn of(zone: &'a Zone, labels: &'a [String]) -> Option<Self> {
+    /// Returns the zone that contains a name: the longest one. `None` if no zone contains it, or if the client does not
+    /// see the zone.
+    fn of(zone: &'a Zone, labels: &'a [String], view: ClientView) -> Option<Self> {
         let cluster = labels_below(labels, &zone.settings.domain);
         let external = zone.snapshot().dns_zone_of(&labels.join(".")).map(|(_, spec)| spec);
         let is_longer = |spec: &&DnsZoneSpec| {
             cluster.is_none() || spec.zone.as_str().len() > zone.settings.domain.as_str().len()
         };
-        external.filter(is_longer).map(Self::External).or_else(|| cluster.map(Self::Cluster))
+        let place = external.filter(is_longer).map(Self::External).or_else(|| cluster.map(Self::Cluster));
+        place.filter(|place| place.is_visible(view))
+    }
+
+    const fn is_visible(&self, view: ClientView) -> bool {
+        match (view, self) {
+            (ClientView::Cluster, _) => true,
+            (ClientView::External, Self::Cluster(_)) => false,
+            (ClientView::External, Self::External(spec)) => spec.visibility.is_external(),
+        }
     }
 
     /// Returns the start of authority of the zone.
@@ -69,15 +88,27 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Answers a question from the cluster zone, the reverse zones of its addresses, and the zones of DnsZones.
+/// Answers a question of a client of the cluster from the cluster zone, the reverse zones of its addresses, and the
+/// zones of DnsZones.
 #[must_use]
 pub fn answer(zone: &Zone, question: &DnsQuestion) -> Resolution {
+    answer_in(zone, question, ClientView::Cluster)
+}
+
+/// Answers a question of a client from the zones that the client sees. A name that an external client does not see is
+/// refused, and an alias to such a name is answered alone.
+#[must_use]
+pub fn answer_in(zone: &Zone, question: &DnsQuestion, view: ClientView) -> Resolution {
+    let outside = match view {
+        ClientView::Cluster => Resolution::Foreign,
+        ClientView::External => Resolution::Refused,
+    };
     if let Some(address) = address_of(&question.labels) {
-        return reverse(zone, address, question);
+        return if view == ClientView::Cluster { reverse(zone, address, question) } else { outside };
     }
     let lookup = Lookup { zone, record_type: question.record_type };
     let mut labels = question.labels.clone();
-    let Some(place) = Place::of(zone, &labels) else { return Resolution::Foreign };
+    let Some(place) = Place::of(zone, &labels, view) else { return outside };
     let mut authority = place.start_of_authority(zone);
     let mut answers = Vec::new();
     let mut found = lookup.find_at(&labels, &place);
@@ -92,8 +123,9 @@ pub fn answer(zone: &Zone, question: &DnsQuestion) -> Resolution {
             return Resolution::Own(positive(answers, Vec::new(), None));
         }
         labels = DnsQuestion::new(&target, question.record_type).labels;
-        let Some(place) = Place::of(zone, &labels) else {
-            return Resolution::Own(positive(answers, Vec::new(), Some(target)));
+        let Some(place) = Place::of(zone, &labels, view) else {
+            let chase = (view == ClientView::Cluster).then_some(target);
+            return Resolution::Own(positive(answers, Vec::new(), chase));
         };
         authority = place.start_of_authority(zone);
         found = lookup.find_at(&labels, &place);

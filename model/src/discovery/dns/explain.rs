@@ -194,7 +194,7 @@ fn candidates(zone: &Zone, name: &str, namespace: Option<&Namespace>) -> Vec<Str
 fn attempt(zone: &Zone, name: String, record_type: RecordType) -> NameAttempt {
     let question = DnsQuestion::new(&name, record_type);
     let found = match answer(zone, &question) {
-        Resolution::Foreign => {
+        Resolution::Foreign | Resolution::Refused => {
             let reason =
                 "the name is outside of the cluster zone, the reverse zones of its addresses and all DnsZones"
                     .to_owned();
@@ -270,7 +270,14 @@ fn explained(zone: &Zone, section: MessageSection, record: Record) -> ExplainedR
 fn reason(zone: &Zone, record: &Record) -> String {
     let labels = DnsQuestion::new(&record.owner, RecordType::Any).labels;
     if matches!(record.data, RecordData::Soa { .. }) {
-        return "start of authority of the zone; its serial number is the revision of the state".to_owned();
+        return match zone.snapshot().dns_zone_named(&record.owner) {
+            Some(object) => {
+                format!("start of authority of DnsZone `{object}`; each DNS server has its own serial number")
+            }
+            None => {
+                "start of authority of the zone; its serial number is the revision of the state".to_owned()
+            }
+        };
     }
     if record.data == RecordData::AnyRefused {
         return "answer to a question for all types (RFC 8482)".to_owned();

@@ -140,7 +140,7 @@ impl Lookup<'_> {
     }
 
     /// Returns the start of authority or the name server of a zone, with the addresses of the name server.
-    fn apex_of(&self, spec: &DnsZoneSpec) -> NameRecords {
+    pub(super) fn apex_of(&self, spec: &DnsZoneSpec) -> NameRecords {
         if self.record_type == RecordType::Soa {
             return NameRecords::Records(vec![self.zone.start_of_external(spec)], Vec::new());
         }
@@ -179,7 +179,7 @@ impl super::zone::Zone {
         let data = RecordData::Soa {
             primary: spec.name_server(),
             mailbox: format!("hostmaster.{}", spec.zone),
-            serial: self.serial(),
+            serial: self.external_serial(),
             minimum: spec.negative_ttl,
         };
         Record { owner: spec.zone.to_string(), ttl: spec.negative_ttl, data }

@@ -88,7 +88,8 @@ pub enum RecordData {
         primary: String,
         /// Mailbox of the person in charge, as a name.
         mailbox: String,
-        /// Version of the zone: the revision of the state modulo 2^32.
+        /// Version of the zone: for the cluster zone the revision of the state modulo 2^32, for the zone of a DnsZone
+        /// the number of [`Zone::with_external_serial`](super::Zone::with_external_serial).
         serial: u32,
         /// Time in seconds for which resolvers may cache that a record does not exist (RFC 2308).
         minimum: u32,
@@ -137,6 +138,8 @@ pub enum Resolution {
     Own(Answer),
     /// The name is outside of all zones; another server may know it.
     Foreign,
+    /// The name is in no zone that the client may see.
+    Refused,
     /// The name is the host name of a Service, and it is not known yet which addresses are announced.
     Unknown,
 }

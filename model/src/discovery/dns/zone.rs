@@ -76,6 +76,10 @@ pub struct Zone {
     families_in_service: OrdMap<ServiceKey, BTreeSet<IpFamily>>,
     /// Load balancer addresses that are announced; `None` if they are not known yet.
     announced: Option<Arc<BTreeSet<IpAddr>>>,
+    /// Serial number of the zones of DnsZones.
+    external_serial: u32,
+    /// True if answers in the zones of DnsZones may have changed since the serial number was set.
+    has_external_changes: bool,
 }
 
 impl Zone {
@@ -91,6 +95,8 @@ impl Zone {
             static_records: OrdMap::new(),
             families_in_service: OrdMap::new(),
             announced: None,
+            external_serial: 0,
+            has_external_changes: true,
         };
         let snapshot = zone.snapshot.clone();
         for service in
@@ -132,6 +138,7 @@ impl Zone {
                 Change { kind: ChangeKind::Deleted, object }
             }
         };
+        self.note_external(before.get(&change.object.key()), &change);
         if let Some(old) = before.get(&change.object.key()) {
             self.index_workload(old, false);
             self.index_static_records(old, false);
@@ -142,6 +149,24 @@ impl Zone {
         }
         for service in affected(&before, &self.snapshot, &change) {
             self.refresh(&service);
+        }
+    }
+
+    /// Notes that a change of an object may change answers in the zones of DnsZones: a change of a DnsZone, of a Service
+    /// with host names, or of an address that such a Service has.
+    fn note_external(&mut self, old: Option<&Arc<Object>>, change: &Change) {
+        let new = &change.object;
+        if change.kind != ChangeKind::Deleted && old.is_some_and(|old| old.spec == new.spec) {
+            return;
+        }
+        let has_names = |service: &ServiceKey| self.families_in_service.contains_key(service);
+        let is_concerned = |object: &Object| {
+            object.as_dns_zone().is_some()
+                || object.as_service().is_some_and(|spec| !spec.hostnames.is_empty())
+                || object.as_address().is_some_and(|record| record.services.iter().any(has_names))
+        };
+        if old.into_iter().chain([new]).any(|object| is_concerned(object)) {
+            self.has_external_changes = true;
         }
     }
 
@@ -164,6 +189,9 @@ impl Zone {
         if spec.is_some_and(|spec| !spec.hostnames.is_empty()) {
             let compiled = compile(&self.snapshot, service);
             let families = compiled.as_ref().map(families_in_service).unwrap_or_default();
+            if self.families_in_service.get(service) != Some(&families) {
+                self.has_external_changes = true;
+            }
             self.families_in_service.insert(service.clone(), families);
         } else {
             self.families_in_service.remove(service);
@@ -206,7 +234,27 @@ impl Zone {
     /// Returns the zone with another set of load balancer addresses that are announced.
     #[must_use]
     pub fn with_announced(&self, announced: Option<Arc<BTreeSet<IpAddr>>>) -> Self {
-        Self { announced, ..self.clone() }
+        let has_external_changes = self.has_external_changes || self.announced != announced;
+        Self { announced, has_external_changes, ..self.clone() }
+    }
+
+    /// Returns the zone with a serial number of the zones of DnsZones. Later changes are noted
+    /// ([`Self::has_external_changes`]).
+    #[must_use]
+    pub fn with_external_serial(&self, external_serial: u32) -> Self {
+        Self { external_serial, has_external_changes: false, ..self.clone() }
+    }
+
+    /// Returns the serial number of the zones of DnsZones.
+    #[must_use]
+    pub const fn external_serial(&self) -> u32 {
+        self.external_serial
+    }
+
+    /// True if answers in the zones of DnsZones may differ from those to which the serial number was given.
+    #[must_use]
+    pub const fn has_external_changes(&self) -> bool {
+        self.has_external_changes
     }
 
     /// Returns the load balancer addresses that are announced, of Services with host names; `None` if they are not known
@@ -226,7 +274,7 @@ impl Zone {
         self.families_in_service.get(service)
     }
 
-    /// Returns the serial number of the zones: the revision of the state modulo 2^32.
+    /// Returns the serial number of the cluster zone: the revision of the state modulo 2^32.
     pub(super) fn serial(&self) -> u32 {
         // Serial numbers wrap around by design (RFC 1982).
         (self.snapshot.revision().0 & u64::from(u32::MAX)) as u32

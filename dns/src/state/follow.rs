@@ -14,6 +14,7 @@ use model::{
 use serde_json::Value;
 use tokio::sync::watch;
 
+use super::serial::numbered;
 use crate::metrics::Metrics;
 
 /// Kinds whose objects have an influence on the zone.
@@ -92,7 +93,7 @@ impl Follower {
         // The announced addresses come from another stream.
         self.zones.send_modify(|current| {
             let announced = current.as_ref().and_then(|current| current.announced().cloned());
-            *current = Some(Arc::new(zone.with_announced(announced)));
+            *current = Some(Arc::new(numbered(&zone.with_announced(announced), current.as_deref())));
         });
     }
 }

@@ -1,7 +1,7 @@
 //! Last received state on disk, from which questions are answered after a restart until a control server is reached.
 //!
-//! The file has one JSON document per line: first the revision and the announced addresses, then the objects. It is replaced as a whole, so that it
-//! is complete or absent.
+//! The file has one JSON document per line: first the revision, the serial number and the announced
+//! addresses, then the objects. It is replaced as a whole, so that it is complete or absent.
 
 use std::{
     collections::BTreeSet,
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::{sync::watch, time::sleep};
 
-use crate::follow::KINDS;
+use super::follow::KINDS;
 
 /// Name of the file in the state directory.
 const FILE: &str = "zone.jsonl";
@@ -42,6 +42,9 @@ struct Head {
     /// Announced load balancer addresses; absent if they are not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     announced: Option<BTreeSet<IpAddr>>,
+    /// Serial number of the zones of DnsZones.
+    #[serde(default)]
+    external_serial: u32,
 }
 
 /// State from the file.
@@ -51,6 +54,8 @@ pub(crate) struct StoredState {
     pub(crate) snapshot: Snapshot,
     /// Announced load balancer addresses, if they were known.
     pub(crate) announced: Option<Arc<BTreeSet<IpAddr>>>,
+    /// Serial number of the zones of DnsZones.
+    pub(crate) external_serial: u32,
 }
 
 /// Reads the state in a directory. Returns `None` if there is none.
@@ -79,7 +84,8 @@ pub(crate) fn load(directory: &Path) -> io::Result<Option<StoredState>> {
         return Err(damaged("the file is incomplete"));
     }
     let snapshot = Snapshot::from_objects(head.revision, objects);
-    Ok(Some(StoredState { snapshot, announced: head.announced.map(Arc::new) }))
+    let Head { announced, external_serial, .. } = head;
+    Ok(Some(StoredState { snapshot, announced: announced.map(Arc::new), external_serial }))
 }
 
 fn save(directory: &Path, zone: &Zone) -> io::Result<()> {
@@ -92,6 +98,7 @@ fn save(directory: &Path, zone: &Zone) -> io::Result<()> {
         revision: snapshot.revision(),
         objects: objects().count(),
         announced: zone.announced().map(|announced| (**announced).clone()),
+        external_serial: zone.external_serial(),
     };
     writeln!(file, "{}", serde_json::to_string(&head)?)?;
     for object in objects() {
@@ -150,9 +157,10 @@ mod tests {
         assert_eq!(load(directory.path()).unwrap(), None);
         let settings = ZoneSettings::new("cluster.local".parse().unwrap());
         let announced = Some(Arc::new(BTreeSet::from(["192.0.2.1".parse().unwrap()])));
-        let zone = Zone::new(settings, snapshot()).with_announced(announced.clone());
+        let zone =
+            Zone::new(settings, snapshot()).with_announced(announced.clone()).with_external_serial(1234);
         save(directory.path(), &zone).unwrap();
-        let stored = StoredState { snapshot: snapshot(), announced };
+        let stored = StoredState { snapshot: snapshot(), announced, external_serial: 1234 };
         assert_eq!(load(directory.path()).unwrap(), Some(stored));
         let path = directory.path().join(FILE);
         let text = fs::read_to_string(&path).unwrap();

@@ -7,6 +7,8 @@ use client::{Backoff, Client, Error, Request};
 use model::{discovery::dns::Zone, wire::announced::AnnouncedFrame};
 use tokio::sync::watch;
 
+use super::serial::numbered;
+
 /// Minimum delay before the next attempt to reach a control server.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Maximum delay before the next attempt to reach a control server.
@@ -66,7 +68,8 @@ impl AnnouncedFollower {
             if known.announced().is_some_and(|known| **known == *addresses) {
                 return false;
             }
-            *zone = Some(Arc::new(known.with_announced(Some(Arc::new(addresses.clone())))));
+            let changed = known.with_announced(Some(Arc::new(addresses.clone())));
+            *zone = Some(Arc::new(numbered(&changed, Some(known))));
             true
         });
     }

@@ -1,0 +1,12 @@
+//! State of the cluster: received from a control server, kept on disk, and numbered for secondary name servers.
+
+mod announced;
+mod follow;
+mod journal;
+mod serial;
+
+pub(crate) use self::{
+    announced::AnnouncedFollower,
+    follow::Follower,
+    journal::{StoredState, keep, load},
+};
