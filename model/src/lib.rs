@@ -9,6 +9,7 @@ pub mod bgp;
 pub mod cluster;
 pub mod compile;
 pub mod discovery;
+pub mod http;
 pub mod kinds;
 pub mod observed;
 pub mod primitives;

@@ -3,6 +3,7 @@
 pub mod age;
 pub mod community;
 pub mod domain_name;
+pub mod hostname_pattern;
 pub mod interval_set;
 pub mod name;
 pub mod net;

@@ -19,6 +19,7 @@ pub(crate) const ROOMS: [(&str, &[&str]); 8] = [
             "wire",
             "compile",
             "discovery",
+            "http",
             "observed",
             "admission",
             "views",

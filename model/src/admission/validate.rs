@@ -10,7 +10,7 @@ use crate::{
     },
     primitives::{
         net::{self, IpFamily},
-        violation::{Violation, ViolationCode},
+        violation::{Violation, ViolationCode, check_length, check_unique},
     },
 };
 
@@ -67,33 +67,6 @@ pub(crate) fn validate(object: &Object) -> Vec<Violation> {
         ),
     }
     found
-}
-
-/// Reports a list with more than `max` entries. Returns true if the length is allowed.
-fn check_length(at: &str, len: usize, max: usize, found: &mut Vec<Violation>) -> bool {
-    if len > max {
-        let message = format!("must have at most {max} entries, has {len}");
-        found.push(Violation::new(at, ViolationCode::TooLong, message));
-    }
-    len <= max
-}
-
-/// Reports entries that occur more than once; `at` returns the JSON pointer of the entry with the given index.
-fn check_unique<T: Ord>(
-    entries: impl Iterator<Item = T>,
-    at: impl Fn(usize) -> String,
-    found: &mut Vec<Violation>,
-) {
-    let mut seen = BTreeSet::new();
-    for (index, entry) in entries.enumerate() {
-        if !seen.insert(entry) {
-            found.push(Violation::new(
-                at(index),
-                ViolationCode::Duplicate,
-                "must not repeat an earlier entry",
-            ));
-        }
-    }
 }
 
 /// Reports an address that may never be an endpoint, a virtual address or a node address, such as a loopback

@@ -12,6 +12,9 @@ use utoipa::ToSchema;
 pub struct Port(NonZeroU16);
 
 impl Port {
+    /// Lowest port number, 1.
+    pub const MIN: Self = Self(NonZeroU16::MIN);
+
     /// Creates a port, or returns `None` for 0.
     #[must_use]
     pub const fn new(number: u16) -> Option<Self> {

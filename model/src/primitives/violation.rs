@@ -1,7 +1,7 @@
 //! Violations: invalid fields of an input. A validation returns all violations instead of stopping at the
 //! first.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -106,6 +106,33 @@ impl Violation {
 #[must_use]
 pub fn without_name(message: &str, namespace: &Namespace, name: &Name) -> String {
     message.replace(&format!("Service {namespace}/{name}"), "a Service of another namespace")
+}
+
+/// Reports a list with more than `max` entries. Returns true if the length is allowed.
+pub(crate) fn check_length(at: &str, len: usize, max: usize, found: &mut Vec<Violation>) -> bool {
+    if len > max {
+        let message = format!("must have at most {max} entries, has {len}");
+        found.push(Violation::new(at, ViolationCode::TooLong, message));
+    }
+    len <= max
+}
+
+/// Reports entries that occur more than once; `at` returns the JSON pointer of the entry with the given index.
+pub(crate) fn check_unique<T: Ord>(
+    entries: impl Iterator<Item = T>,
+    at: impl Fn(usize) -> String,
+    found: &mut Vec<Violation>,
+) {
+    let mut seen = BTreeSet::new();
+    for (index, entry) in entries.enumerate() {
+        if !seen.insert(entry) {
+            found.push(Violation::new(
+                at(index),
+                ViolationCode::Duplicate,
+                "must not repeat an earlier entry",
+            ));
+        }
+    }
 }
 
 #[cfg(test)]

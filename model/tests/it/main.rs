@@ -23,6 +23,7 @@ mod explain;
 mod guards;
 mod health;
 mod health_guard;
+mod http;
 mod lag;
 mod lowering;
 mod maintenance;

@@ -1,0 +1,114 @@
+//! Endpoints of the Service ports that HttpRoutes name.
+
+use std::{fmt, net::SocketAddr};
+
+use crate::{
+    cluster::snapshot::Snapshot,
+    compile::compile,
+    kinds::{resource::ServiceKey, service::Protocol},
+    primitives::quantity::Port,
+    program::usable,
+};
+
+/// Service port that receives requests.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BackendKey {
+    /// Service of the port.
+    pub service: ServiceKey,
+    /// Number of the port.
+    pub port: Port,
+}
+
+impl fmt::Display for BackendKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.service, self.port)
+    }
+}
+
+/// Endpoint with its share of the requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HttpEndpoint {
+    /// Address and port of the endpoint.
+    pub address: SocketAddr,
+    /// Share of the requests relative to the other endpoints, at least 1.
+    pub weight: u16,
+}
+
+/// Endpoints of a Service port that receive new requests.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BackendEndpoints {
+    endpoints: Vec<HttpEndpoint>,
+    total: u64,
+}
+
+impl BackendEndpoints {
+    /// Creates a list of endpoints.
+    #[must_use]
+    pub fn new(endpoints: Vec<HttpEndpoint>) -> Self {
+        let total = endpoints.iter().map(|endpoint| u64::from(endpoint.weight)).sum();
+        Self { endpoints, total }
+    }
+
+    /// Returns the endpoints, ordered by address within each IP family.
+    #[must_use]
+    pub fn list(&self) -> &[HttpEndpoint] {
+        &self.endpoints
+    }
+
+    /// Returns the endpoint for a number: consecutive or uniform random numbers choose the endpoints in proportion to their
+    /// weights. Endpoints in `except` are not chosen unless all are. Returns `None` if there is no endpoint.
+    #[must_use]
+    pub fn pick(&self, number: u64, except: &[SocketAddr]) -> Option<SocketAddr> {
+        let excluded = |one: &&HttpEndpoint| except.contains(&one.address);
+        let without: u64 = self.endpoints.iter().filter(excluded).map(|one| u64::from(one.weight)).sum();
+        let (total, except) = match self.total - without {
+            0 => (self.total, &[][..]),
+            rest => (rest, except),
+        };
+        let mut left = number.checked_rem(total)?;
+        let mut usable = self.endpoints.iter().filter(|one| !except.contains(&one.address));
+        usable.find_map(|one| match left.checked_sub(one.weight.into()) {
+            None => Some(one.address),
+            Some(rest) => {
+                left = rest;
+                None
+            }
+        })
+    }
+}
+
+/// Reason for which a backend of a route cannot receive requests, whatever its endpoints are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BackendProblem {
+    /// The Service does not exist, or is of type ExternalName.
+    NoService,
+    /// The Service has no single TCP port with the number.
+    NoPort,
+    /// The endpoints of the Service expect the PROXY protocol, which the gateway does not send.
+    ProxyProtocol,
+}
+
+/// Returns the endpoints of a backend that receive new requests: the ready ones in service or, if none is ready, those
+/// that terminate and still serve. A disabled Service has none.
+///
+/// # Errors
+/// Returns the reason if the backend is not a Service port that the gateway can use.
+pub fn resolve_backend(snapshot: &Snapshot, key: &BackendKey) -> Result<BackendEndpoints, BackendProblem> {
+    let compiled = compile(snapshot, &key.service).ok_or(BackendProblem::NoService)?;
+    let is_port = |port: &&crate::cluster::compiled::CompiledPort| {
+        port.port == key.port && port.protocol == Protocol::Tcp && port.end_port.is_none()
+    };
+    let port = compiled.ports.iter().find(is_port).ok_or(BackendProblem::NoPort)?;
+    if compiled.proxy_protocol.is_some() {
+        return Err(BackendProblem::ProxyProtocol);
+    }
+    let spec = snapshot.service(&key.service).and_then(|object| object.as_service());
+    if spec.is_none_or(|spec| spec.disabled) {
+        return Ok(BackendEndpoints::default());
+    }
+    let endpoints = usable(port).into_iter().map(|endpoint| HttpEndpoint {
+        address: SocketAddr::new(endpoint.address, endpoint.port.get()),
+        weight: endpoint.weight.0,
+    });
+    Ok(BackendEndpoints::new(endpoints.collect()))
+}

@@ -1,0 +1,214 @@
+//! Decision for one request.
+
+use std::{borrow::Cow, net::IpAddr, sync::Arc};
+
+use super::{
+    backend::{BackendEndpoints, BackendKey},
+    rewrite::{location, modify_path},
+    table::{CompiledRule, HttpTable, RouteEntry},
+};
+use crate::primitives::{
+    hostname_pattern::HostnamePattern,
+    name::{LABEL_LENGTH_MAX, SUBDOMAIN_LENGTH_MAX},
+    quantity::Port,
+};
+
+/// Parts of a request on which the decision depends.
+#[derive(Clone, Copy)]
+pub struct RequestHead<'a> {
+    /// Port of the listener that received the request.
+    pub port: Port,
+    /// Method of the request.
+    pub method: &'a str,
+    /// Host name as returned by [`normalize_host`]; empty if the request has none.
+    pub host: &'a str,
+    /// Path, which begins with `/`, without the query.
+    pub path: &'a str,
+    /// Query without the question mark, if any.
+    pub query: Option<&'a str>,
+    /// Returns the value of the header with a name in lower case. Values of repeated headers are joined by commas.
+    pub header: &'a dyn Fn(&str) -> Option<Cow<'a, str>>,
+}
+
+/// Treatment of one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision<'a> {
+    /// The gateway answers with a status code of a failure.
+    Fail {
+        /// Reason for the failure.
+        failure: HttpFailure,
+        /// Rule that matched, if any.
+        rule: Option<&'a CompiledRule>,
+    },
+    /// The gateway redirects the client.
+    Redirect {
+        /// Rule that matched.
+        rule: &'a CompiledRule,
+        /// Status code of the response.
+        status: u16,
+        /// Value of the header `Location`.
+        location: String,
+    },
+    /// The gateway forwards the request to one of the endpoints.
+    Forward {
+        /// Rule that matched.
+        rule: &'a CompiledRule,
+        /// Chosen backend.
+        backend: &'a BackendKey,
+        /// Endpoints of the backend, at least one.
+        endpoints: &'a Arc<BackendEndpoints>,
+        /// New path; `None` if the path of the request remains.
+        path: Option<String>,
+        /// New host name; `None` if that of the request remains.
+        host: Option<&'a str>,
+    },
+}
+
+/// Reason for which a gateway cannot forward a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HttpFailure {
+    /// No listener of the port has the host name (404).
+    NoListener,
+    /// No rule matches (404).
+    NoRoute,
+    /// The rule has no backend with a weight above 0 (500).
+    NoBackend,
+    /// The Service or its port does not exist, or the gateway cannot use it (500).
+    InvalidBackend,
+    /// The Service has no usable endpoint (503).
+    NoEndpoints,
+}
+
+impl HttpFailure {
+    /// Returns the status code of the response.
+    #[must_use]
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::NoListener | Self::NoRoute => 404,
+            Self::NoBackend | Self::InvalidBackend => 500,
+            Self::NoEndpoints => 503,
+        }
+    }
+
+    /// Returns the text of the response, which does not name objects of the cluster.
+    #[must_use]
+    pub const fn message(self) -> &'static str {
+        match self {
+            Self::NoListener => "no listener has this host name",
+            Self::NoRoute => "no route matches this request",
+            Self::NoBackend => "the route has no backend",
+            Self::InvalidBackend => "the backend of the route is invalid",
+            Self::NoEndpoints => "the backend has no endpoint in service",
+        }
+    }
+}
+
+/// Returns the host name of a `Host` header or an authority: in lower case, without port and final dot. Returns `None` if
+/// it is neither a host name nor an IP address.
+#[must_use]
+pub fn normalize_host(text: &str) -> Option<String> {
+    let is_port = |port: &str| port.len() <= 5 && port.bytes().all(|byte| byte.is_ascii_digit());
+    if let Some((address, port)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        let IpAddr::V6(address) = address.parse().ok()? else { return None };
+        let is_valid = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
+        return is_valid.then(|| format!("[{address}]"));
+    }
+    let host = match text.split_once(':') {
+        Some((host, port)) => is_port(port).then_some(host)?,
+        None => text,
+    };
+    let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    let is_label = |label: &str| {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        (1..=LABEL_LENGTH_MAX).contains(&label.len()) && label.bytes().all(is_allowed)
+    };
+    (host.len() <= SUBDOMAIN_LENGTH_MAX && host.split('.').all(is_label)).then_some(host)
+}
+
+/// Decides a request. `pick` chooses among the backends of the matching rule: consecutive or uniform random numbers choose
+/// them in proportion to their weights.
+#[must_use]
+pub fn route<'a>(table: &'a HttpTable, head: &RequestHead<'a>, pick: u64) -> Decision<'a> {
+    let fail = |failure, rule| Decision::Fail { failure, rule };
+    let port = table.routes.ports.get(&head.port);
+    let Some(hosts) = port.and_then(|listeners| listeners.candidates(head.host).next()) else {
+        return fail(HttpFailure::NoListener, None);
+    };
+    let mut candidates = hosts.candidates(head.host).flat_map(|paths| paths.candidates(head.path));
+    let Some((entry, prefix)) = candidates.find(|(entry, _)| is_met(entry, head)) else {
+        return fail(HttpFailure::NoRoute, None);
+    };
+    let rule = &*entry.rule;
+    if let Some(redirect) = &rule.redirect {
+        let path = redirect.path.as_ref().map(|modifier| modify_path(modifier, prefix, head.path));
+        let path = path.as_deref().unwrap_or(head.path);
+        let location = location(redirect, head.host, head.port, path, head.query);
+        return Decision::Redirect { rule, status: redirect.status_code, location };
+    }
+    let Some(backend) = choose(rule, pick) else { return fail(HttpFailure::NoBackend, Some(rule)) };
+    let endpoints = match table.backends.get(backend) {
+        Some(Ok(endpoints)) if endpoints.list().is_empty() => {
+            return fail(HttpFailure::NoEndpoints, Some(rule));
+        }
+        Some(Ok(endpoints)) => endpoints,
+        Some(Err(_)) | None => return fail(HttpFailure::InvalidBackend, Some(rule)),
+    };
+    let rewrite = rule.rewrite.as_ref();
+    let path = rewrite.and_then(|rewrite| rewrite.path.as_ref());
+    Decision::Forward {
+        rule,
+        backend,
+        endpoints,
+        path: path.map(|modifier| modify_path(modifier, prefix, head.path)),
+        host: rewrite.and_then(|rewrite| rewrite.hostname.as_ref()).map(HostnamePattern::as_str),
+    }
+}
+
+/// Returns true if the request meets the conditions of an entry other than host name and path.
+fn is_met(entry: &RouteEntry, head: &RequestHead<'_>) -> bool {
+    let has_method = entry.method.is_none_or(|method| <&str>::from(method) == head.method);
+    let has_header = |(name, value): &(String, String)| {
+        (head.header)(name).is_some_and(|found| found.trim() == value.trim())
+    };
+    let has_parameter = |(name, value): &(String, String)| {
+        let mut pairs =
+            head.query.unwrap_or_default().split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        let first = pairs.find(|(found, _)| decode(found) == name.as_bytes());
+        first.is_some_and(|(_, found)| decode(found) == value.as_bytes())
+    };
+    has_method && entry.headers.iter().all(has_header) && entry.query.iter().all(has_parameter)
+}
+
+/// Decodes percent-encoded bytes. Malformed sequences remain as they are.
+fn decode(text: &str) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let encoded = after.get(..2).filter(|_| *first == b'%').and_then(|two| std::str::from_utf8(two).ok());
+        let byte = encoded.filter(|two| two.bytes().all(|one| one.is_ascii_hexdigit()));
+        match byte.and_then(|two| u8::from_str_radix(two, 16).ok()) {
+            Some(byte) => {
+                decoded.push(byte);
+                rest = after.get(2..).unwrap_or_default();
+            }
+            None => {
+                decoded.push(*first);
+                rest = after;
+            }
+        }
+    }
+    decoded
+}
+
+/// Returns the backend of a rule for a number, or `None` if all weights are 0.
+fn choose(rule: &CompiledRule, pick: u64) -> Option<&BackendKey> {
+    let total: u64 = rule.backends.iter().map(|(_, weight)| u64::from(*weight)).sum();
+    let mut left = pick.checked_rem(total)?;
+    rule.backends.iter().find_map(|(backend, weight)| match left.checked_sub((*weight).into()) {
+        None => Some(backend),
+        Some(rest) => {
+            left = rest;
+            None
+        }
+    })
+}

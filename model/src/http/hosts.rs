@@ -1,0 +1,46 @@
+//! Map from host names and wildcard names to values, with the most specific name first.
+
+use std::{collections::BTreeMap, iter::successors};
+
+use crate::primitives::hostname_pattern::HostnamePattern;
+
+/// Values by host name, by wildcard name, and for every host name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct HostMap<T> {
+    exact: BTreeMap<Box<str>, T>,
+    /// Values of wildcard names by the name below which they match.
+    wildcard: BTreeMap<Box<str>, T>,
+    any: Option<T>,
+}
+
+impl<T> Default for HostMap<T> {
+    fn default() -> Self {
+        Self { exact: BTreeMap::new(), wildcard: BTreeMap::new(), any: None }
+    }
+}
+
+impl<T: Default> HostMap<T> {
+    /// Returns the value of a pattern; `None` stands for every host name. Inserts the default value if there is none.
+    pub(super) fn entry(&mut self, pattern: Option<&HostnamePattern>) -> &mut T {
+        let Some(pattern) = pattern else { return self.any.get_or_insert_default() };
+        match pattern.wildcard_base() {
+            Some(base) => self.wildcard.entry(base.into()).or_default(),
+            None => self.exact.entry(pattern.as_str().into()).or_default(),
+        }
+    }
+}
+
+impl<T> HostMap<T> {
+    /// Returns the values whose patterns match a host, the most specific one first.
+    pub(super) fn candidates<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a T> {
+        let below = |name: &'a str| name.split_once('.').map(|(_, rest)| rest);
+        let wildcard = successors(below(host), move |name| below(name));
+        let wildcard = wildcard.filter_map(|base| self.wildcard.get(base));
+        self.exact.get(host).into_iter().chain(wildcard).chain(&self.any)
+    }
+
+    /// Returns all values.
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.exact.values_mut().chain(self.wildcard.values_mut()).chain(&mut self.any)
+    }
+}

@@ -1,0 +1,31 @@
+//! HTTP routing: from Gateways, HttpRoutes and Services to the decision for one request.
+//!
+//! ```text
+//! HttpObjects ──attach──▶ listeners of each route ──▶ Routes (precedence decided here)
+//! Snapshot ─────backend──▶ BackendEndpoints of each referenced Service port
+//! RequestHead ──▶ route(&HttpTable, &RequestHead) ──▶ Decision
+//! ```
+//! The rules of precedence are those of the Gateway API: the listener with the most specific host name, then the most
+//! specific host name of a route, an exact path, the longest path prefix, a method, the number of header matches, the
+//! number of query matches, the oldest route, its namespace and name, and the order of its rules and matches. If no rule
+//! of a route with a more specific host name matches, rules of less specific host names apply.
+//!
+//! Gateways and HttpRoutes are not kinds of the API yet: no object is stored, and no program serves the table.
+
+mod attach;
+mod backend;
+mod decide;
+mod hosts;
+mod objects;
+mod rewrite;
+mod table;
+mod validate;
+
+pub use self::{
+    attach::{AttachProblem, AttachedListener, attach},
+    backend::{BackendEndpoints, BackendKey, BackendProblem, HttpEndpoint, resolve_backend},
+    decide::{Decision, HttpFailure, RequestHead, normalize_host, route},
+    objects::{HttpObjectKey, HttpObjects, RouteObject},
+    table::{CompiledRule, HttpTable, Routes, RuleId},
+    validate::{validate_gateway, validate_route},
+};

@@ -1,0 +1,282 @@
+//! Compiled routes: an index by port, host name and path, in which the rules of one path are in the order of precedence.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
+
+use imbl::OrdMap;
+
+use super::{
+    attach::attach,
+    backend::{BackendEndpoints, BackendKey, BackendProblem, resolve_backend},
+    hosts::HostMap,
+    objects::{HttpObjectKey, HttpObjects, RouteObject},
+};
+use crate::{
+    cluster::snapshot::Snapshot,
+    kinds::{
+        http_route::{
+            FieldMatch, HeaderModifier, HttpRouteMatch, HttpRouteRule, PathMatchType, RequestRedirect,
+            RouteMethod, UrlRewrite,
+        },
+        resource::ServiceKey,
+    },
+    primitives::{
+        name::{Label, Name, Namespace},
+        quantity::{Port, Timestamp},
+    },
+};
+
+/// Identity of a rule of an HttpRoute.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RuleId {
+    /// Namespace of the route.
+    pub namespace: Namespace,
+    /// Name of the route.
+    pub route: Name,
+    /// Position of the rule in the route, from 0.
+    pub rule: usize,
+    /// Name of the rule, if it has one.
+    pub name: Option<Label>,
+}
+
+impl fmt::Display for RuleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/", self.namespace, self.route)?;
+        match &self.name {
+            Some(name) => name.fmt(f),
+            None => self.rule.fmt(f),
+        }
+    }
+}
+
+/// Treatment of the requests that a rule matches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompiledRule {
+    /// Identity of the rule.
+    pub id: RuleId,
+    /// Changes of the headers of the request.
+    pub request_headers: Option<HeaderModifier>,
+    /// Changes of the headers of the response.
+    pub response_headers: Option<HeaderModifier>,
+    /// Redirection of the requests.
+    pub redirect: Option<RequestRedirect>,
+    /// Change of the host name and path.
+    pub rewrite: Option<UrlRewrite>,
+    /// Backends with their weights.
+    pub backends: Vec<(BackendKey, u32)>,
+}
+
+impl CompiledRule {
+    fn new(id: RuleId, rule: &HttpRouteRule) -> Self {
+        let backends = rule.backend_refs.iter().map(|backend| {
+            let service = ServiceKey { namespace: id.namespace.clone(), name: backend.name.clone() };
+            (BackendKey { service, port: backend.port }, backend.weight)
+        });
+        Self {
+            request_headers: rule.filters.iter().find_map(|filter| filter.request_header_modifier.clone()),
+            response_headers: rule.filters.iter().find_map(|filter| filter.response_header_modifier.clone()),
+            redirect: rule.filters.iter().find_map(|filter| filter.request_redirect.clone()),
+            rewrite: rule.filters.iter().find_map(|filter| filter.url_rewrite.clone()),
+            backends: backends.collect(),
+            id,
+        }
+    }
+}
+
+/// Match of a rule, without its path and host name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RouteEntry {
+    pub(super) rule: Arc<CompiledRule>,
+    /// Creation of the route; routes without a time are the newest.
+    created: (bool, Option<Timestamp>),
+    /// Position of the match in the rule.
+    index: usize,
+    pub(super) method: Option<RouteMethod>,
+    /// Headers with names in lower case.
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) query: Vec<(String, String)>,
+}
+
+impl RouteEntry {
+    /// Returns the key by which the entries of one path are sorted, the first one to apply first.
+    fn precedence(&self) -> impl Ord + '_ {
+        let RuleId { namespace, route, rule, .. } = &self.rule.id;
+        (
+            (self.method.is_none(), Reverse(self.headers.len()), Reverse(self.query.len())),
+            (self.created, namespace, route, *rule, self.index),
+        )
+    }
+}
+
+/// Entries of one host name by their paths.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct PathIndex {
+    exact: BTreeMap<Box<str>, Vec<RouteEntry>>,
+    /// Entries by their prefix without final slash; the prefix `/` is empty.
+    prefix: BTreeMap<Box<str>, Vec<RouteEntry>>,
+    prefix_bytes_max: usize,
+}
+
+impl PathIndex {
+    fn insert(&mut self, one: &HttpRouteMatch, entry: RouteEntry) {
+        let path = one.path.value.as_str();
+        match one.path.match_type {
+            PathMatchType::Exact => self.exact.entry(path.into()).or_default().push(entry),
+            PathMatchType::PathPrefix => {
+                let prefix = path.trim_end_matches('/');
+                self.prefix_bytes_max = self.prefix_bytes_max.max(prefix.len());
+                self.prefix.entry(prefix.into()).or_default().push(entry);
+            }
+        }
+    }
+
+    fn sort(&mut self) {
+        for entries in self.exact.values_mut().chain(self.prefix.values_mut()) {
+            entries.sort_by(|one, other| one.precedence().cmp(&other.precedence()));
+        }
+    }
+
+    /// Returns the entries whose path matches, in the order of precedence, each with the matched prefix.
+    pub(super) fn candidates<'a>(&'a self, path: &'a str) -> impl Iterator<Item = (&'a RouteEntry, &'a str)> {
+        let exact = self.exact.get(path).into_iter().flatten().map(move |entry| (entry, path));
+        let slashes = path.rmatch_indices('/').map(|(at, _)| at);
+        let ends = std::iter::once(path.len()).chain(slashes);
+        let prefixes = ends.filter(|end| *end <= self.prefix_bytes_max).filter_map(|end| path.get(..end));
+        let by_prefix = prefixes.flat_map(move |prefix| {
+            self.prefix.get(prefix).into_iter().flatten().map(move |entry| (entry, prefix))
+        });
+        exact.chain(by_prefix)
+    }
+}
+
+/// Routes of the listeners of one port, by the host names of the listeners and then of the routes.
+pub(super) type PortRoutes = HostMap<HostMap<PathIndex>>;
+
+/// Routes of all listeners.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Routes {
+    pub(super) ports: BTreeMap<Port, PortRoutes>,
+    backends: BTreeSet<BackendKey>,
+}
+
+impl Routes {
+    /// Compiles the routes of Gateways.
+    #[must_use]
+    pub fn compile(objects: &HttpObjects<'_>) -> Self {
+        let mut routes = Self::default();
+        for listener in objects.gateways.values().flat_map(|spec| &spec.listeners) {
+            // A listener without routes still owns the requests for its host name.
+            routes.ports.entry(listener.port).or_default().entry(listener.hostname.as_ref());
+        }
+        for (key, route) in &objects.routes {
+            routes.add(objects, key, *route);
+        }
+        for paths in routes.ports.values_mut().flat_map(HostMap::values_mut).flat_map(HostMap::values_mut) {
+            paths.sort();
+        }
+        routes
+    }
+
+    fn add(&mut self, objects: &HttpObjects<'_>, key: &HttpObjectKey, route: RouteObject<'_>) {
+        let RouteObject { created, spec } = route;
+        let parents = spec.parent_refs.iter();
+        let listeners =
+            parents.flat_map(|parent| attach(objects, &key.namespace, spec, parent).unwrap_or_default());
+        // Several parents may name the same listener, and several Gateways the same port and host name.
+        let places: BTreeSet<_> = listeners
+            .flat_map(|one| {
+                let listener = one.listener;
+                one.hostnames.into_iter().map(|name| (listener.port, listener.hostname.as_ref(), name))
+            })
+            .collect();
+        if places.is_empty() {
+            return;
+        }
+        for (index, rule) in spec.rules.iter().enumerate() {
+            let id = RuleId {
+                namespace: key.namespace.clone(),
+                route: key.name.clone(),
+                rule: index,
+                name: rule.name.clone(),
+            };
+            let compiled = Arc::new(CompiledRule::new(id, rule));
+            self.backends.extend(compiled.backends.iter().map(|(backend, _)| backend.clone()));
+            let all = [HttpRouteMatch::default()];
+            let matches = if rule.matches.is_empty() { &all[..] } else { &rule.matches };
+            for (index, one) in matches.iter().enumerate() {
+                let entry = RouteEntry {
+                    rule: Arc::clone(&compiled),
+                    created: (created.is_none(), created),
+                    index,
+                    method: one.method,
+                    headers: one.headers.iter().map(|field| pair(field, true)).collect(),
+                    query: one.query_params.iter().map(|field| pair(field, false)).collect(),
+                };
+                for (port, listener, hostname) in &places {
+                    let hosts = self.ports.entry(*port).or_default().entry(*listener);
+                    hosts.entry(*hostname).insert(one, entry.clone());
+                }
+            }
+        }
+    }
+
+    /// Returns the ports of all listeners.
+    pub fn ports(&self) -> impl Iterator<Item = Port> {
+        self.ports.keys().copied()
+    }
+
+    /// Returns the backends of all rules that are ports of a Service.
+    pub(super) fn backends_of<'a>(&'a self, service: &ServiceKey) -> impl Iterator<Item = &'a BackendKey> {
+        let first = BackendKey { service: service.clone(), port: Port::MIN };
+        let service = service.clone();
+        self.backends.range(first..).take_while(move |backend| backend.service == service)
+    }
+
+    /// Returns the backends of all rules.
+    pub fn backends(&self) -> impl Iterator<Item = &BackendKey> {
+        self.backends.iter()
+    }
+}
+
+fn pair(field: &FieldMatch, is_header: bool) -> (String, String) {
+    let name = if is_header { field.name.to_ascii_lowercase() } else { field.name.clone() };
+    (name, field.value.clone())
+}
+
+/// Routes with the endpoints of their backends. Clones share all data.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HttpTable {
+    /// Routes of all listeners.
+    pub routes: Arc<Routes>,
+    /// Endpoints of the backends of all rules.
+    pub backends: OrdMap<BackendKey, Result<Arc<BackendEndpoints>, BackendProblem>>,
+}
+
+impl HttpTable {
+    /// Compiles the routes, and resolves their backends with the Services and endpoints of a state.
+    #[must_use]
+    pub fn compile(objects: &HttpObjects<'_>, snapshot: &Snapshot) -> Self {
+        let routes = Routes::compile(objects);
+        let resolve = |key| resolve_backend(snapshot, key).map(Arc::new);
+        let backends = routes.backends.iter().map(|key| (key.clone(), resolve(key))).collect();
+        Self { routes: Arc::new(routes), backends }
+    }
+
+    /// Returns the table after a change of some Services or of their endpoints. Shares the routes with this table.
+    #[must_use]
+    pub fn refresh<'a>(
+        &self,
+        snapshot: &Snapshot,
+        services: impl IntoIterator<Item = &'a ServiceKey>,
+    ) -> Self {
+        let mut next = self.clone();
+        for key in services.into_iter().flat_map(|service| self.routes.backends_of(service)) {
+            next.backends.insert(key.clone(), resolve_backend(snapshot, key).map(Arc::new));
+        }
+        next
+    }
+}

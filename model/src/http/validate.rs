@@ -1,0 +1,314 @@
+//! Validation rules of Gateways and HttpRoutes.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    kinds::{
+        gateway::{GatewaySpec, LISTENERS_MAX},
+        http_route::{
+            BACKEND_WEIGHT_MAX, FIELD_NAME_BYTES_MAX, FIELD_VALUE_BYTES_MAX, FieldMatch, HeaderModifier,
+            HttpFilter, HttpFilterType, HttpRouteMatch, HttpRouteRule, HttpRouteSpec, MATCHES_MAX,
+            PARENT_REFS_MAX, PATH_BYTES_MAX, PathMatchType, PathModifier, PathModifierType,
+            ROUTE_HOSTNAMES_MAX, ROUTE_RULES_MAX, RULE_PARTS_MAX, RequestRedirect,
+        },
+    },
+    primitives::{
+        hostname_pattern::HostnamePattern,
+        violation::{
+            Violation,
+            ViolationCode::{Conflict, Duplicate, Invalid, Required, TooLong},
+            check_length, check_unique,
+        },
+    },
+};
+
+/// Status codes of redirections.
+const REDIRECT_CODES: [u16; 5] = [301, 302, 303, 307, 308];
+/// Headers that a filter must not change, because they belong to the connection, the body or the host name.
+const FIXED_HEADERS: [&str; 11] = [
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "http2-settings",
+];
+
+/// Adds the violations of the rules between the fields of a Gateway.
+pub fn validate_gateway(spec: &GatewaySpec, found: &mut Vec<Violation>) {
+    let at = "/spec/listeners";
+    if spec.listeners.is_empty() {
+        found.push(Violation::new(at, Required, "must have at least one listener"));
+    }
+    if !check_length(at, spec.listeners.len(), LISTENERS_MAX, found) {
+        return;
+    }
+    check_unique(spec.listeners.iter().map(|one| &one.name), |index| format!("{at}/{index}/name"), found);
+    let mut seen = BTreeSet::new();
+    for (index, listener) in spec.listeners.iter().enumerate() {
+        if !seen.insert((listener.port, listener.hostname.as_ref())) {
+            let message = "must differ from the other listeners of the Gateway in port or host name";
+            found.push(Violation::new(format!("{at}/{index}/hostname"), Duplicate, message));
+        }
+    }
+}
+
+/// Adds the violations of the rules between the fields of an HttpRoute.
+pub fn validate_route(spec: &HttpRouteSpec, found: &mut Vec<Violation>) {
+    let at = "/spec/parentRefs";
+    if spec.parent_refs.is_empty() {
+        found.push(Violation::new(at, Required, "must name at least one Gateway"));
+    }
+    if check_length(at, spec.parent_refs.len(), PARENT_REFS_MAX, found) {
+        check_unique(spec.parent_refs.iter(), |index| format!("{at}/{index}"), found);
+    }
+    let at = "/spec/hostnames";
+    if check_length(at, spec.hostnames.len(), ROUTE_HOSTNAMES_MAX, found) {
+        check_unique(spec.hostnames.iter(), |index| format!("{at}/{index}"), found);
+    }
+    let at = "/spec/rules";
+    if spec.rules.is_empty() {
+        found.push(Violation::new(at, Required, "must have at least one rule"));
+    }
+    if !check_length(at, spec.rules.len(), ROUTE_RULES_MAX, found) {
+        return;
+    }
+    let mut names = BTreeSet::new();
+    for (index, rule) in spec.rules.iter().enumerate() {
+        let at = format!("{at}/{index}");
+        if let Some(name) = rule.name.as_ref().filter(|name| !names.insert(*name)) {
+            let message = format!("must not repeat `{name}`, the name of an earlier rule");
+            found.push(Violation::new(format!("{at}/name"), Duplicate, message));
+        }
+        check_rule(&at, rule, found);
+    }
+}
+
+fn check_rule(at: &str, rule: &HttpRouteRule, found: &mut Vec<Violation>) {
+    if check_length(&format!("{at}/matches"), rule.matches.len(), MATCHES_MAX, found) {
+        for (index, one) in rule.matches.iter().enumerate() {
+            check_match(&format!("{at}/matches/{index}"), one, found);
+        }
+    }
+    let at_backends = format!("{at}/backendRefs");
+    if check_length(&at_backends, rule.backend_refs.len(), RULE_PARTS_MAX, found) {
+        for (index, backend) in rule.backend_refs.iter().enumerate() {
+            if backend.weight > BACKEND_WEIGHT_MAX {
+                let message = format!("must be between 0 and {BACKEND_WEIGHT_MAX}, not {}", backend.weight);
+                found.push(Violation::new(format!("{at_backends}/{index}/weight"), Invalid, message));
+            }
+        }
+    }
+    if check_length(&format!("{at}/filters"), rule.filters.len(), RULE_PARTS_MAX, found) {
+        check_filters(at, rule, found);
+    }
+}
+
+fn check_match(at: &str, one: &HttpRouteMatch, found: &mut Vec<Violation>) {
+    check_path(&format!("{at}/path/value"), &one.path.value, found);
+    check_fields(&format!("{at}/headers"), &one.headers, true, found);
+    check_fields(&format!("{at}/queryParams"), &one.query_params, false, found);
+}
+
+/// Checks a path of a match or of a filter: such paths are compared with the paths of requests, byte by byte.
+fn check_path(at: &str, path: &str, found: &mut Vec<Violation>) {
+    if path.len() > PATH_BYTES_MAX {
+        let message = format!("must have at most {PATH_BYTES_MAX} bytes, has {}", path.len());
+        return found.push(Violation::new(at, TooLong, message));
+    }
+    if !path.starts_with('/') {
+        found.push(Violation::new(at, Invalid, "must begin with `/`"));
+    }
+    let lower = path.to_ascii_lowercase();
+    let is_dots = |element: &str| matches!(element.replace("%2e", ".").as_str(), "." | "..");
+    if path.contains("//") || lower.contains("%2f") || lower.split('/').any(is_dots) {
+        let message = "must contain neither `//`, `%2f` nor an element `.` or `..`";
+        found.push(Violation::new(at, Invalid, message));
+    }
+    if !path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-/._~!$&'()*+,;=:@%".contains(&byte)) {
+        let message = "must consist of letters, digits, `-/._~!$&'()*+,;=:@` and percent-encoded bytes";
+        found.push(Violation::new(at, Invalid, message));
+    }
+    let is_encoded = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    if !path.split('%').skip(1).all(is_encoded) {
+        found.push(Violation::new(at, Invalid, "must have two hexadecimal digits after each `%`"));
+    }
+}
+
+fn check_fields(at: &str, fields: &[FieldMatch], is_header: bool, found: &mut Vec<Violation>) {
+    if !check_length(at, fields.len(), RULE_PARTS_MAX, found) {
+        return;
+    }
+    let normal = |name: &str| if is_header { name.to_ascii_lowercase() } else { name.to_owned() };
+    check_unique(fields.iter().map(|one| normal(&one.name)), |index| format!("{at}/{index}/name"), found);
+    for (index, field) in fields.iter().enumerate() {
+        if is_header {
+            check_header_name(&format!("{at}/{index}/name"), &field.name, found);
+        } else if field.name.is_empty() || field.name.len() > FIELD_NAME_BYTES_MAX {
+            let message = format!("must have 1 to {FIELD_NAME_BYTES_MAX} bytes");
+            found.push(Violation::new(format!("{at}/{index}/name"), Invalid, message));
+        }
+        check_value(&format!("{at}/{index}/value"), &field.value, found);
+    }
+}
+
+fn check_header_name(at: &str, name: &str, found: &mut Vec<Violation>) {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if !(1..=FIELD_NAME_BYTES_MAX).contains(&name.len()) || !name.bytes().all(is_token) {
+        let message =
+            format!("must be the name of a header: 1 to {FIELD_NAME_BYTES_MAX} token characters (RFC 9110)");
+        found.push(Violation::new(at, Invalid, message));
+    }
+}
+
+/// Checks the value of a header or query parameter. Control characters would end the header.
+fn check_value(at: &str, value: &str, found: &mut Vec<Violation>) {
+    let is_printable = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
+    if !(1..=FIELD_VALUE_BYTES_MAX).contains(&value.len()) || !value.bytes().all(is_printable) {
+        let message = format!("must have 1 to {FIELD_VALUE_BYTES_MAX} printable ASCII characters");
+        found.push(Violation::new(at, Invalid, message));
+    }
+}
+
+fn check_filters(at: &str, rule: &HttpRouteRule, found: &mut Vec<Violation>) {
+    let types = || rule.filters.iter().map(|filter| filter.filter_type);
+    check_unique(types(), |index| format!("{at}/filters/{index}/type"), found);
+    let redirects = types().any(|one| one == HttpFilterType::RequestRedirect);
+    if redirects && types().any(|one| one == HttpFilterType::UrlRewrite) {
+        let message = "must not have both RequestRedirect and URLRewrite";
+        found.push(Violation::new(format!("{at}/filters"), Conflict, message));
+    }
+    if redirects && !rule.backend_refs.is_empty() {
+        let message = "must be left out: a filter of the rule redirects the requests";
+        found.push(Violation::new(format!("{at}/backendRefs"), Conflict, message));
+    }
+    for (index, filter) in rule.filters.iter().enumerate() {
+        check_filter(&format!("{at}/filters/{index}"), filter, rule, found);
+    }
+}
+
+fn check_filter(at: &str, filter: &HttpFilter, rule: &HttpRouteRule, found: &mut Vec<Violation>) {
+    let HttpFilter { filter_type, .. } = filter;
+    let fields = [
+        (
+            HttpFilterType::RequestHeaderModifier,
+            "requestHeaderModifier",
+            filter.request_header_modifier.is_some(),
+        ),
+        (
+            HttpFilterType::ResponseHeaderModifier,
+            "responseHeaderModifier",
+            filter.response_header_modifier.is_some(),
+        ),
+        (HttpFilterType::RequestRedirect, "requestRedirect", filter.request_redirect.is_some()),
+        (HttpFilterType::UrlRewrite, "urlRewrite", filter.url_rewrite.is_some()),
+    ];
+    for (of, field, is_set) in fields {
+        if of == *filter_type && !is_set {
+            let message = format!("must be set for the type {filter_type}");
+            found.push(Violation::new(format!("{at}/{field}"), Required, message));
+        }
+        if of != *filter_type && is_set {
+            let message = format!("must be left out for the type {filter_type}");
+            found.push(Violation::new(format!("{at}/{field}"), Conflict, message));
+        }
+    }
+    if let Some(modifier) = &filter.request_header_modifier {
+        check_modifier(&format!("{at}/requestHeaderModifier"), modifier, found);
+    }
+    if let Some(modifier) = &filter.response_header_modifier {
+        check_modifier(&format!("{at}/responseHeaderModifier"), modifier, found);
+    }
+    if let Some(redirect) = &filter.request_redirect {
+        check_redirect(&format!("{at}/requestRedirect"), redirect, rule, found);
+    }
+    if let Some(rewrite) = &filter.url_rewrite {
+        let at = format!("{at}/urlRewrite");
+        check_precise(&at, rewrite.hostname.as_ref(), found);
+        check_path_modifier(&at, rewrite.path.as_ref(), rule, found);
+    }
+}
+
+fn check_modifier(at: &str, modifier: &HeaderModifier, found: &mut Vec<Violation>) {
+    let mut seen = BTreeSet::new();
+    for (part, fields) in [("set", &modifier.set), ("add", &modifier.add)] {
+        check_length(&format!("{at}/{part}"), fields.len(), RULE_PARTS_MAX, found);
+        for (index, field) in fields.iter().enumerate() {
+            let at = format!("{at}/{part}/{index}");
+            check_changed_header(&format!("{at}/name"), &field.name, &mut seen, found);
+            check_value(&format!("{at}/value"), &field.value, found);
+        }
+    }
+    check_length(&format!("{at}/remove"), modifier.remove.len(), RULE_PARTS_MAX, found);
+    for (index, name) in modifier.remove.iter().enumerate() {
+        check_changed_header(&format!("{at}/remove/{index}"), name, &mut seen, found);
+    }
+}
+
+fn check_changed_header(at: &str, name: &str, seen: &mut BTreeSet<String>, found: &mut Vec<Violation>) {
+    check_header_name(at, name, found);
+    let name = name.to_ascii_lowercase();
+    if FIXED_HEADERS.contains(&name.as_str()) {
+        let message = format!("must not be `{name}`, which the gateway sets itself");
+        found.push(Violation::new(at, Invalid, message).hint("change the host name by urlRewrite"));
+    }
+    if !seen.insert(name) {
+        found.push(Violation::new(at, Duplicate, "must not change a header twice"));
+    }
+}
+
+fn check_redirect(at: &str, redirect: &RequestRedirect, rule: &HttpRouteRule, found: &mut Vec<Violation>) {
+    if !REDIRECT_CODES.contains(&redirect.status_code) {
+        let message = format!("must be 301, 302, 303, 307 or 308, not {}", redirect.status_code);
+        found.push(Violation::new(format!("{at}/statusCode"), Invalid, message));
+    }
+    check_precise(at, redirect.hostname.as_ref(), found);
+    check_path_modifier(at, redirect.path.as_ref(), rule, found);
+}
+
+fn check_precise(at: &str, hostname: Option<&HostnamePattern>, found: &mut Vec<Violation>) {
+    if hostname.is_some_and(|hostname| hostname.wildcard_base().is_some()) {
+        found.push(Violation::new(format!("{at}/hostname"), Invalid, "must not be a wildcard name"));
+    }
+}
+
+fn check_path_modifier(
+    at: &str,
+    modifier: Option<&PathModifier>,
+    rule: &HttpRouteRule,
+    found: &mut Vec<Violation>,
+) {
+    let Some(PathModifier { modifier_type, replace_full_path, replace_prefix_match }) = modifier else {
+        return;
+    };
+    let (set, other, field) = match modifier_type {
+        PathModifierType::ReplaceFullPath => (replace_full_path, replace_prefix_match, "replaceFullPath"),
+        PathModifierType::ReplacePrefixMatch => {
+            (replace_prefix_match, replace_full_path, "replacePrefixMatch")
+        }
+    };
+    match set.as_deref() {
+        None => found.push(Violation::new(format!("{at}/path/{field}"), Required, "must be set")),
+        // An empty replacement removes the prefix.
+        Some("") if *modifier_type == PathModifierType::ReplacePrefixMatch => {}
+        Some(path) => check_path(&format!("{at}/path/{field}"), path, found),
+    }
+    if other.is_some() {
+        let message = format!("must have only {field}, which belongs to its type");
+        found.push(Violation::new(format!("{at}/path"), Conflict, message));
+    }
+    let has_prefix = match rule.matches.as_slice() {
+        [] => true,
+        [one] => one.path.match_type == PathMatchType::PathPrefix,
+        [_, ..] => false,
+    };
+    if *modifier_type == PathModifierType::ReplacePrefixMatch && !has_prefix {
+        let message = "must not replace a prefix unless the rule has exactly one match, of type PathPrefix";
+        found.push(Violation::new(format!("{at}/path/type"), Conflict, message));
+    }
+}

@@ -1,0 +1,476 @@
+//! HTTP routing: decisions as a table whose parts have the names of conformance tests of the Gateway API, the comparison
+//! with an ordered scan by the rules of precedence, endpoint changes, and the validation of Gateways and HttpRoutes.
+
+use std::{
+    borrow::Cow,
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use model::{
+    http::{
+        AttachProblem, Decision, HttpObjectKey, HttpObjects, HttpTable, RequestHead, RouteObject, attach,
+        normalize_host, route, validate_gateway, validate_route,
+    },
+    kinds::{
+        gateway::GatewaySpec,
+        http_route::{HttpRouteMatch, HttpRouteSpec, PathMatchType},
+        resource::ServiceKey,
+    },
+    primitives::{
+        hostname_pattern::HostnamePattern,
+        name::{Name, Namespace},
+        quantity::{Port, Timestamp},
+    },
+};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::support::Cluster;
+
+const OBJECTS: &str = include_str!("../http/objects.json");
+const CASES: &str = include_str!("../http/cases.json");
+
+/// Services and endpoints, and the Gateways and routes beside them.
+struct RouteStage {
+    cluster: Cluster,
+    gateways: BTreeMap<HttpObjectKey, GatewaySpec>,
+    routes: BTreeMap<HttpObjectKey, (Timestamp, HttpRouteSpec)>,
+}
+
+impl RouteStage {
+    fn new() -> Self {
+        let mut stage = Self { cluster: Cluster::new(), gateways: BTreeMap::new(), routes: BTreeMap::new() };
+        for object in serde_json::from_str::<Vec<Value>>(OBJECTS).unwrap() {
+            stage.apply(object);
+        }
+        stage
+    }
+
+    fn apply(&mut self, mut object: Value) {
+        self.cluster.now += 1;
+        let text = |field: &str| object["metadata"][field].as_str().unwrap().to_owned();
+        let key = HttpObjectKey {
+            namespace: Namespace::parse(&text("namespace")).unwrap(),
+            name: Name::parse(&text("name")).unwrap(),
+        };
+        let mut found = Vec::new();
+        let kind = object["kind"].as_str().unwrap().to_owned();
+        match kind.as_str() {
+            "Gateway" => {
+                let spec = serde_json::from_value(object["spec"].take()).unwrap();
+                validate_gateway(&spec, &mut found);
+                self.gateways.insert(key, spec);
+            }
+            "HttpRoute" => {
+                let spec = serde_json::from_value(object["spec"].take()).unwrap();
+                validate_route(&spec, &mut found);
+                self.routes.insert(key, (Timestamp::from_unix_seconds(self.cluster.now), spec));
+            }
+            _ => {
+                object["apiVersion"] = "tidegate/v1".into();
+                self.cluster.apply(&object).unwrap_or_else(|refusal| panic!("{object}: {refusal:?}"));
+            }
+        }
+        assert!(found.is_empty(), "{object}: {found:?}");
+    }
+
+    fn objects(&self) -> HttpObjects<'_> {
+        let routes = self.routes.iter();
+        HttpObjects {
+            gateways: self.gateways.iter().map(|(key, spec)| (key.clone(), spec)).collect(),
+            routes: routes
+                .map(|(key, (created, spec))| (key.clone(), RouteObject { created: Some(*created), spec }))
+                .collect(),
+        }
+    }
+
+    fn table(&self) -> HttpTable {
+        HttpTable::compile(&self.objects(), &self.cluster.snapshot)
+    }
+}
+
+/// Request of a row: `[METHOD ][HOST]/PATH[?QUERY][ HEADER:VALUE]…`.
+struct TestRequest<'a> {
+    method: &'a str,
+    host: String,
+    path: &'a str,
+    query: Option<&'a str>,
+    headers: Vec<(String, &'a str)>,
+}
+
+impl<'a> TestRequest<'a> {
+    fn parse(text: &'a str) -> Self {
+        let mut words = text.split(' ').peekable();
+        let has_method = words.peek().is_some_and(|word| word.bytes().all(|c| c.is_ascii_uppercase()));
+        let method = if has_method { words.next().unwrap() } else { "GET" };
+        let target = words.next().unwrap();
+        let (host, rest) = target.split_at(target.find('/').unwrap());
+        let (path, query) = rest.split_once('?').map_or((rest, None), |(path, query)| (path, Some(query)));
+        let headers = words.map(|word| word.split_once(':').unwrap());
+        Self {
+            method,
+            host: if host.is_empty() { String::new() } else { normalize_host(host).unwrap() },
+            path,
+            query,
+            headers: headers.map(|(name, value)| (name.to_ascii_lowercase(), value)).collect(),
+        }
+    }
+
+    fn header(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| Cow::Borrowed(*value))
+    }
+
+    fn decide(&self, table: &HttpTable, port: u16, pick: u64) -> String {
+        let header = |name: &str| self.header(name);
+        let head = RequestHead {
+            port: Port::new(port).unwrap(),
+            method: self.method,
+            host: &self.host,
+            path: self.path,
+            query: self.query,
+            header: &header,
+        };
+        match route(table, &head, pick) {
+            Decision::Fail { failure, .. } => failure.status().to_string(),
+            Decision::Redirect { status, location, .. } => format!("{status} {location}"),
+            Decision::Forward { backend, path, host, .. } => {
+                let path = path.map(|path| format!(" path={path}")).unwrap_or_default();
+                let host = host.map(|host| format!(" host={host}")).unwrap_or_default();
+                format!("{}{path}{host}", backend.service.name)
+            }
+        }
+    }
+}
+
+fn http_route(name: &str, parent: &str, spec: &Value) -> Value {
+    let mut reference = json!({ "name": parent });
+    if let Some(section) = spec.get("section") {
+        reference["sectionName"] = section.clone();
+    }
+    let mut object = json!({
+        "kind": "HttpRoute", "metadata": { "name": name, "namespace": "infra" },
+        "spec": { "parentRefs": [reference], "rules": spec["rules"] },
+    });
+    if let Some(hostnames) = spec.get("hostnames") {
+        object["spec"]["hostnames"] = hostnames.clone();
+    }
+    object
+}
+
+/// Each row of the table gets its backend, its status code or its redirection.
+#[test]
+fn requests_get_the_decisions_of_the_table() {
+    let cases: Vec<Value> = serde_json::from_str(CASES).unwrap();
+    let mut failures = Vec::new();
+    for case in &cases {
+        let mut stage = RouteStage::new();
+        let parent = case["parent"].as_str().unwrap_or("same-namespace");
+        for (index, spec) in case["routes"].as_array().unwrap().iter().enumerate() {
+            stage.apply(http_route(&format!("route-{index}"), parent, spec));
+        }
+        let table = stage.table();
+        let port = u16::try_from(case["port"].as_u64().unwrap_or(80)).unwrap();
+        for row in case["rows"].as_array().unwrap() {
+            let (text, expected) = (row[0].as_str().unwrap(), row[1].as_str().unwrap());
+            let pick = row.get(2).and_then(Value::as_u64).unwrap_or_default();
+            let found = TestRequest::parse(text).decide(&table, port, pick);
+            if found != expected {
+                failures.push(format!("{}: {text} ({pick}): {found}, not {expected}", case["name"]));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// A listener accepts routes of other namespaces only if it allows them; a route may name one of several listeners.
+#[test]
+fn routes_attach_where_they_are_allowed() {
+    let mut stage = RouteStage::new();
+    let foreign = |name: &str, section: &str| {
+        json!({
+            "kind": "HttpRoute", "metadata": { "name": name, "namespace": "other" },
+            "spec": {
+                "parentRefs": [{ "name": "isolation", "namespace": "infra", "sectionName": section }],
+                "rules": [{ "filters": [{ "type": "RequestRedirect", "requestRedirect": { "hostname": "other.example" } }] }],
+            },
+        })
+    };
+    stage.apply(foreign("allowed", "empty-hostname"));
+    stage.apply(foreign("refused", "abc-foo-example-com"));
+    stage.apply(foreign("absent", "none"));
+    let table = stage.table();
+    let decide = |text| TestRequest::parse(text).decide(&table, 82, 0);
+    assert_eq!(decide("x.net/"), "302 http://other.example:82/");
+    assert_eq!(decide("abc.foo.example.com/"), "404");
+    let problem = |name: &str| {
+        let mut routes = stage.routes.iter().filter(|(key, _)| key.name.as_str() == name);
+        let (key, (_, spec)) = routes.next().unwrap();
+        attach(&stage.objects(), &key.namespace, spec, &spec.parent_refs[0]).err()
+    };
+    assert_eq!(problem("allowed"), None);
+    assert_eq!(problem("refused"), Some(AttachProblem::NotAllowedByListeners));
+    assert_eq!(problem("absent"), Some(AttachProblem::NoMatchingParent));
+}
+
+fn endpoint_set(address: &str, ready: bool) -> Value {
+    json!({
+        "kind": "EndpointSet", "metadata": { "name": "v1", "namespace": "infra" },
+        "spec": { "service": "infra-backend-v1", "endpoints": [{ "address": address, "conditions": { "ready": ready } }] },
+    })
+}
+
+/// A change of endpoints changes the endpoints of the backend alone, and the result is that of a new compilation.
+#[test]
+fn a_change_of_endpoints_keeps_the_routes() {
+    let mut stage = RouteStage::new();
+    let spec = json!({ "rules": [{ "backendRefs": [{ "name": "infra-backend-v1", "port": 8080 }] }] });
+    stage.apply(http_route("web", "same-namespace", &spec));
+    let first = stage.table();
+    let endpoints = |table: &HttpTable| {
+        let backends: Vec<_> = table.backends.values().cloned().collect();
+        let list: Vec<_> =
+            backends[0].as_ref().unwrap().list().iter().map(|one| one.address.to_string()).collect();
+        list.join(",")
+    };
+    assert_eq!(endpoints(&first), "10.1.0.1:8080");
+    let services = ["infra/infra-backend-v1", "infra/unknown"];
+    let services = services.map(|key| ServiceKey::try_from(key.to_owned()).unwrap());
+    for (address, ready, expected) in [("10.1.0.9", true, "10.1.0.9:8080"), ("10.1.0.9", false, "")] {
+        stage.apply(endpoint_set(address, ready));
+        let next = first.refresh(&stage.cluster.snapshot, &services);
+        assert_eq!(endpoints(&next), expected);
+        assert!(Arc::ptr_eq(&next.routes, &first.routes));
+        assert_eq!(next, stage.table());
+    }
+    assert_eq!(TestRequest::parse("/").decide(&stage.table(), 80, 0), "503");
+}
+
+/// Endpoints are chosen by their weights, and a failed endpoint is not chosen again while there is another one.
+#[test]
+fn endpoints_are_chosen_by_weight() {
+    use model::http::{BackendEndpoints, HttpEndpoint};
+    let endpoint = |text: &str, weight| HttpEndpoint { address: text.parse().unwrap(), weight };
+    let (one, two) = (endpoint("10.0.0.1:80", 1), endpoint("10.0.0.2:80", 3));
+    let endpoints = BackendEndpoints::new(vec![one, two]);
+    let picks =
+        |except: &[_]| (0..4).filter(|number| endpoints.pick(*number, except) == Some(two.address)).count();
+    assert_eq!((picks(&[]), picks(&[one.address]), picks(&[two.address])), (3, 4, 0));
+    assert_eq!(picks(&[one.address, two.address]), 3);
+    assert_eq!(BackendEndpoints::default().pick(7, &[]), None);
+}
+
+#[test]
+fn host_names_are_normalized() {
+    for (text, expected) in [
+        ("Example.ORG", Some("example.org")),
+        ("example.org.:8080", Some("example.org")),
+        ("192.0.2.1:80", Some("192.0.2.1")),
+        ("[2001:DB8::1]:80", Some("[2001:db8::1]")),
+        ("", None),
+        ("a b", None),
+        ("example.org:80:80", None),
+        ("example.org:x", None),
+        ("[::1", None),
+        ("[::1]x", None),
+        ("user@example.org", None),
+        ("..", None),
+    ] {
+        assert_eq!(normalize_host(text).as_deref(), expected, "{text}");
+    }
+}
+
+/// Returns the fields that are refused, or the error of the decoder.
+fn violations(kind: &str, spec: Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let decoded = match kind {
+        "Gateway" => serde_json::from_value(spec).map(|spec| validate_gateway(&spec, &mut found)),
+        _ => serde_json::from_value(spec).map(|spec| validate_route(&spec, &mut found)),
+    };
+    match decoded {
+        Ok(()) => found.into_iter().map(|violation| violation.pointer).collect(),
+        Err(error) => vec![error.to_string()],
+    }
+}
+
+/// Settings that are not supported are refused at their field, not ignored.
+#[test]
+fn unsupported_and_invalid_settings_are_refused() {
+    let listener = |more: Value| {
+        let mut listener = json!({ "name": "http", "port": 80, "protocol": "HTTP" });
+        listener.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        violations("Gateway", json!({ "listeners": [listener] }))
+    };
+    assert_eq!(listener(json!({})), Vec::<String>::new());
+    assert!(listener(json!({ "protocol": "HTTPS" }))[0].contains("HTTPS"));
+    assert!(listener(json!({ "tls": {} }))[0].contains("tls"));
+    assert!(listener(json!({ "hostname": "192.0.2.1" }))[0].contains("IP address"));
+    let two = json!({ "name": "http", "port": 80, "protocol": "HTTP" });
+    let found = violations("Gateway", json!({ "listeners": [two, two] }));
+    assert_eq!(found, ["/spec/listeners/1/name", "/spec/listeners/1/hostname"]);
+    assert_eq!(violations("Gateway", json!({ "listeners": [] })), ["/spec/listeners"]);
+    let rule = |rule: Value| {
+        let found = violations("HttpRoute", json!({ "parentRefs": [{ "name": "edge" }], "rules": [rule] }));
+        let found = found.into_iter().map(|one| one.replace("/spec/rules/0", ""));
+        found.collect::<Vec<_>>().join(" ")
+    };
+    let path = |path: Value| rule(json!({ "matches": [{ "path": path }] }));
+    assert_eq!(path(json!({ "value": "/a" })), "");
+    assert!(path(json!({ "type": "RegularExpression", "value": "/a" })).contains("RegularExpression"));
+    for bad in ["a", "/a//b", "/a/../b", "/a/%2E%2e", "/a%2fb", "/a?b", "/a%zz", "/ä"] {
+        assert!(path(json!({ "value": bad })).contains("/matches/0/path/value"), "{bad}");
+    }
+    let regular = json!({ "headers": [{ "type": "RegularExpression", "name": "a", "value": "b" }] });
+    assert!(rule(json!({ "matches": [regular] })).contains("RegularExpression"));
+    let twice = json!({ "headers": [{ "name": "a", "value": "b" }, { "name": "A", "value": "c" }] });
+    assert_eq!(rule(json!({ "matches": [twice] })), "/matches/0/headers/1/name");
+    assert!(rule(json!({ "timeouts": { "request": "1s" } })).contains("timeouts"));
+    assert!(rule(json!({ "filters": [{ "type": "RequestMirror" }] })).contains("RequestMirror"));
+    assert_eq!(rule(json!({ "filters": [{ "type": "URLRewrite" }] })), "/filters/0/urlRewrite");
+    let modifier = |modifier: Value| {
+        rule(json!({ "filters": [{ "type": "RequestHeaderModifier", "requestHeaderModifier": modifier }] }))
+    };
+    assert_eq!(modifier(json!({ "set": [{ "name": "a", "value": "b" }], "remove": ["c"] })), "");
+    assert!(modifier(json!({ "set": [{ "name": "Host", "value": "b" }] })).contains("/set/0/name"));
+    assert!(modifier(json!({ "set": [{ "name": "a", "value": "b\r\nc: d" }] })).contains("/set/0/value"));
+    assert!(modifier(json!({ "remove": ["transfer-encoding"] })).contains("/remove/0"));
+    let redirect = json!({ "type": "RequestRedirect", "requestRedirect": { "statusCode": 200 } });
+    assert!(rule(json!({ "filters": [redirect] })).contains("/statusCode"));
+    let prefix = json!({ "type": "URLRewrite", "urlRewrite": { "path": { "type": "ReplacePrefixMatch", "replacePrefixMatch": "/" } } });
+    let exact = json!({ "path": { "type": "Exact", "value": "/a" } });
+    assert!(rule(json!({ "matches": [exact], "filters": [prefix] })).contains("/urlRewrite/path/type"));
+    assert!(
+        rule(json!({ "backendRefs": [{ "name": "a", "port": 80, "namespace": "b" }] })).contains("namespace")
+    );
+    assert_eq!(
+        rule(json!({ "backendRefs": [{ "name": "a", "port": 80, "weight": 1_000_001 }] })),
+        "/backendRefs/0/weight"
+    );
+}
+
+/// Route of the random comparison.
+fn random_route() -> impl Strategy<Value = Value> {
+    let host = prop::sample::subsequence(
+        vec!["a.example.org", "b.a.example.org", "*.example.org", "*.a.example.org", "example.org"],
+        0..3,
+    );
+    let path = (
+        prop::sample::select(vec!["Exact", "PathPrefix"]),
+        prop::sample::select(vec!["/", "/a", "/a/", "/a/b", "/ab"]),
+    );
+    let method = prop::option::of(prop::sample::select(vec!["GET", "POST"]));
+    let fields = || prop::sample::subsequence(vec!["x", "y"], 0..=2);
+    let one = (path, method, fields(), fields()).prop_map(|((kind, value), method, headers, query)| {
+        let list = |names: Vec<&str>| names.into_iter().map(|name| json!({ "name": name, "value": "1" })).collect::<Vec<_>>();
+        let mut one = json!({ "path": { "type": kind, "value": value }, "headers": list(headers), "queryParams": list(query) });
+        if let Some(method) = method {
+            one["method"] = method.into();
+        }
+        one
+    });
+    let rules = prop::collection::vec(prop::collection::vec(one, 0..3), 1..4);
+    (host, rules).prop_map(|(hostnames, rules)| json!({ "hostnames": hostnames, "rules": rules }))
+}
+
+/// Decides a request by comparing all matches of all routes, in the order of the specification. Returns the route and rule.
+fn scan(stage: &RouteStage, request: &TestRequest<'_>) -> Option<String> {
+    let mut found = Vec::new();
+    for (key, (created, spec)) in &stage.routes {
+        let hosts: Vec<_> = spec.hostnames.iter().filter(|one| one.matches(&request.host)).collect();
+        let host = hosts.iter().map(|one| (one.wildcard_base().is_none(), one.as_str().len())).max();
+        if host.is_none() && !spec.hostnames.is_empty() {
+            continue;
+        }
+        let host = host.unwrap_or((false, 0));
+        let all = [HttpRouteMatch::default()];
+        for (index, rule) in spec.rules.iter().enumerate() {
+            let matches = if rule.matches.is_empty() { &all[..] } else { &rule.matches };
+            for (position, one) in matches.iter().enumerate() {
+                if !is_met(one, request) {
+                    continue;
+                }
+                let is_prefix = one.path.match_type == PathMatchType::PathPrefix;
+                let length = one.path.value.trim_end_matches('/').len();
+                let path = (is_prefix, Reverse(length), one.method.is_none());
+                let counts = (Reverse(one.headers.len()), Reverse(one.query_params.len()));
+                let age = (created, key, index, position);
+                let name = format!("{}-{index}", key.name);
+                found.push(((Reverse(host), path, counts, age), name));
+            }
+        }
+    }
+    found.into_iter().min().map(|(_, name)| name)
+}
+
+fn is_met(one: &HttpRouteMatch, request: &TestRequest<'_>) -> bool {
+    let path = match one.path.match_type {
+        PathMatchType::Exact => request.path == one.path.value,
+        PathMatchType::PathPrefix => {
+            let elements =
+                |path: &str| path.trim_end_matches('/').split('/').map(str::to_owned).collect::<Vec<_>>();
+            elements(request.path).starts_with(&elements(&one.path.value))
+        }
+    };
+    let query = request.query.unwrap_or_default();
+    path && one.method.is_none_or(|method| method.to_string() == request.method)
+        && one.headers.iter().all(|field| request.header(&field.name).is_some())
+        && one
+            .query_params
+            .iter()
+            .all(|field| query.split('&').any(|pair| pair == format!("{}=1", field.name)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// The compiled table gives the same decision as an ordered scan of all matches.
+    #[test]
+    fn the_table_decides_like_an_ordered_scan(
+        routes in prop::collection::vec(random_route(), 0..5),
+        requests in prop::collection::vec((
+            prop::sample::select(vec!["GET", "POST"]),
+            prop::sample::select(vec!["a.example.org", "b.a.example.org", "c.b.a.example.org", "example.org", "x.example.org", "example.net"]),
+            prop::sample::select(vec!["/", "/a", "/a/", "/a/b", "/a/b/", "/ab", "/abc", "/a/b/c"]),
+            prop::sample::select(vec!["", "?x=1", "?x=1&y=1", "?y=2"]),
+            prop::sample::select(vec!["", " x:1", " x:1 y:1"]),
+        ), 20),
+    ) {
+        let mut stage = RouteStage::new();
+        let mut names = BTreeSet::new();
+        for (index, spec) in routes.iter().enumerate() {
+            let rules: Vec<_> = spec["rules"].as_array().unwrap().iter().enumerate().map(|(rule, matches)| {
+                let name = format!("route-{index}-{rule}");
+                names.insert(name.clone());
+                json!({ "matches": matches, "backendRefs": [{ "name": name, "port": 80 }] })
+            }).collect();
+            let spec = json!({ "hostnames": spec["hostnames"], "rules": rules });
+            // Some routes have the same age.
+            stage.cluster.now -= i64::from(index % 2 == 0);
+            stage.apply(http_route(&format!("route-{index}"), "same-namespace", &spec));
+        }
+        for name in names {
+            stage.apply(json!({ "kind": "Service", "metadata": { "name": name, "namespace": "infra" }, "spec": { "clusterIP": "None", "ports": [{ "port": 80 }] } }));
+            stage.apply(json!({ "kind": "EndpointSet", "metadata": { "name": name, "namespace": "infra" }, "spec": { "service": name, "endpoints": [{ "address": "10.1.0.1" }] } }));
+        }
+        let table = stage.table();
+        for (method, host, path, query, headers) in requests {
+            let text = format!("{method} {host}{path}{query}{headers}");
+            let request = TestRequest::parse(&text);
+            let expected = scan(&stage, &request).unwrap_or_else(|| "404".to_owned());
+            prop_assert_eq!(request.decide(&table, 80, 0), expected, "{}", text);
+        }
+    }
+
+    /// A pattern matches the names that both of two patterns match exactly if the pattern is their intersection.
+    #[test]
+    fn an_intersection_matches_the_common_names(
+        one in prop::sample::select(vec!["a.b", "*.b", "*.a.b", "c.a.b", "b"]),
+        other in prop::sample::select(vec!["a.b", "*.b", "*.a.b", "c.a.b", "b"]),
+        host in prop::sample::select(vec!["a.b", "b", "c.a.b", "d.c.a.b", "x.b", "ab"]),
+    ) {
+        let (one, other) = (HostnamePattern::parse(one).unwrap(), HostnamePattern::parse(other).unwrap());
+        let both = one.matches(host) && other.matches(host);
+        prop_assert_eq!(one.intersection(&other).is_some_and(|common| common.matches(host)), both);
+    }
+}
