@@ -134,7 +134,7 @@ pub(crate) fn origin(url: &Url) -> String {
 
 /// Returns true if `url` uses HTTPS, a socket or a loopback address, so that requests to it cannot be read on
 /// the network.
-fn is_private(url: &Url) -> bool {
+pub(crate) fn is_private(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let is_loopback =
         host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());

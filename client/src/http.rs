@@ -1,9 +1,13 @@
 //! HTTP connections to control servers, for programs that choose the server of each request themselves.
 
+mod web;
+
 use std::sync::Arc;
 
 use reqwest::{ClientBuilder, Response, header, redirect};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
+
+pub use self::web::{WebClient, WebResponse};
 
 /// Returns an HTTP client builder that ignores proxy variables, which are meant for external hosts, and follows no
 /// redirects, which the control API never sends.

@@ -7,11 +7,11 @@ use std::{
 
 use reqwest::header::HeaderValue;
 
-/// Maximum size of a token file in bytes.
-const TOKEN_BYTES_MAX: u64 = 4096;
+/// Maximum size of a token file in bytes. ID tokens of OpenID Connect with many groups have several thousand.
+const TOKEN_BYTES_MAX: u64 = 16 * 1024;
 
 /// Description of a valid token, for error messages.
-pub const TOKEN_REMEDY: &str = "a token is a single line of letters, digits and _";
+pub const TOKEN_REMEDY: &str = "a token is a single line of letters, digits and punctuation";
 
 /// Bearer token as the value of the `Authorization` header. `Debug` does not print the secret.
 #[derive(Debug, Clone)]

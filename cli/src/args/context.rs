@@ -9,7 +9,20 @@ use clap::{Args, Subcommand};
 use client::Url;
 use model::primitives::name::Name;
 
-use super::{help, parse_api};
+use super::parse_api;
+
+const LOGIN_HELP: &str = "\
+Sends a request with the connection options of the command line and of the environment, and stores them if the server
+accepts it: ~/.config/tidegate/contexts/NAME.toml and, with a token, NAME.token, both readable by you only. The new
+context is current.
+
+With --oidc, the command prints an address to open in a browser, waits until you have confirmed a code there, and stores
+the ID token and, in NAME.oidc, the refresh token, by which later commands replace an ID token that ends.
+
+Examples:
+  tidegate login https://lb.example.org:7440 --oidc
+  tidegate login https://10.0.0.1:7440 --ca-file ca.pem --token-file token --name prod
+  pass show tidegate | tidegate login https://lb.example.org:7440 --token-stdin";
 
 /// Subcommands of `context`.
 #[derive(Debug, Subcommand)]
@@ -32,7 +45,7 @@ pub enum Context {
 
 /// Arguments of `login`.
 #[derive(Debug, Args)]
-#[command(after_help = help::LOGIN_HELP)]
+#[command(after_help = LOGIN_HELP)]
 pub struct Login {
     /// Control server, as http:// or https:// URL
     #[arg(value_name = "URL", value_parser = parse_api)]
@@ -43,6 +56,12 @@ pub struct Login {
     /// Read the token from stdin, instead of the file or variable
     #[arg(long)]
     pub token_stdin: bool,
+    /// Log in at the OpenID Connect issuer of the server with a browser, on this or on another machine
+    #[arg(long, conflicts_with = "token_stdin")]
+    pub oidc: bool,
+    /// PEM file with the CA certificates to verify the issuer with [default: the system's CA certificates]
+    #[arg(long, value_name = "FILE", requires = "oidc")]
+    pub oidc_ca_file: Option<PathBuf>,
 }
 
 /// Environment variable with the directory of the user's configuration (XDG Base Directory Specification).

@@ -557,15 +557,6 @@ Examples:
   tidegate api explain svc.spec.ports
   tidegate api explain pool.spec.addresses";
 
-pub(super) const LOGIN_HELP: &str = "\
-Sends a request with the connection options of the command line and of the environment, and stores them if the server
-accepts it: ~/.config/tidegate/contexts/NAME.toml and, with a token, NAME.token, both readable by you only. The new
-context is current.
-
-Examples:
-  tidegate login https://10.0.0.1:7440 --ca-file ca.pem --token-file token --name prod
-  pass show tidegate | tidegate login https://lb.example.org:7440 --token-stdin";
-
 pub(super) const CONTEXT_HELP: &str = "\
 With a context, config.toml is not read. --context and TIDEGATE_CONTEXT choose a context for one command.
 

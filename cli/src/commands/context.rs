@@ -10,7 +10,7 @@ use std::{
 use client::{Token, Url};
 use model::primitives::name::Name;
 
-use super::security::identity_of;
+use super::{oidc, security::identity_of};
 use crate::{
     args::{
         Global,
@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Maximum length of a token on stdin, in bytes.
-const TOKEN_BYTES_MAX: u64 = 4096;
+const TOKEN_BYTES_MAX: u64 = 16 * 1024;
 
 /// Stores a connection as a context after a request has succeeded with it.
 pub(crate) async fn login(
@@ -35,12 +35,18 @@ pub(crate) async fn login(
     arguments: Login,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let Login { url, name, token_stdin } = arguments;
+    let Login { url, name, token_stdin, oidc: is_oidc, oidc_ca_file } = arguments;
     let name = name.map_or_else(|| name_of(&url), Ok)?;
     let directory = home()?;
     create_directory(&directory.join("contexts"))?;
     let token_file = token_of(&directory, &name);
-    let token = token(&global, token_stdin)?;
+    global.api = vec![url.clone()];
+    let (token, login) = if is_oidc {
+        let (token, login) = oidc::log_in(&global, oidc_ca_file, terminal).await?;
+        (Some(token), login)
+    } else {
+        (token(&global, token_stdin)?, None)
+    };
     // The token is tried from a file of its own, which replaces that of the context only if it is accepted.
     let tried = token_file.with_extension("new");
     if let Some(token) = &token {
@@ -48,7 +54,6 @@ pub(crate) async fn login(
         global.token_file = Some(tried.clone());
         global.is_token_file_from_settings = false;
     }
-    global.api = vec![url.clone()];
     let identity = identity(&global).await;
     if identity.is_err() {
         let _removed = fs::remove_file(&tried);
@@ -58,6 +63,7 @@ pub(crate) async fn login(
     if has_token {
         fs::rename(&tried, &token_file).map_err(|error| failed(&token_file, &error))?;
     }
+    oidc::store(&token_file, login.as_ref())?;
     let text = settings(url.as_str(), &global, has_token.then_some(&token_file));
     make_current(&directory, &name, &text)?;
     terminal.print(&format!("context {name}: {}, as {}\n", clean(url.as_str()), clean(&identity)))?;
@@ -88,7 +94,9 @@ pub(super) fn store(
 /// Deletes a context that exists or not, and the directories if they are empty then. If it is the current one, `previous`
 /// becomes the current one.
 pub(super) fn remove(directory: &Path, name: &Name, previous: Option<&Name>) -> Result<(), Failure> {
-    for path in [settings_of(directory, name), token_of(directory, name)] {
+    let token_file = token_of(directory, name);
+    let login = [oidc::login_file(&token_file), oidc::lock_file(&token_file)];
+    for path in [settings_of(directory, name), token_file].into_iter().chain(login) {
         if path.exists() {
             fs::remove_file(&path).map_err(|error| failed(&path, &error))?;
         }
@@ -130,7 +138,10 @@ pub(crate) fn run(command: &Context, terminal: &mut Terminal) -> Result<ExitCode
             if current(&directory).as_ref() == Some(name) {
                 let _removed = fs::remove_file(directory.join("context"));
             }
-            let _removed = fs::remove_file(token_of(&directory, name));
+            let token_file = token_of(&directory, name);
+            for path in [oidc::login_file(&token_file), oidc::lock_file(&token_file), token_file] {
+                let _removed = fs::remove_file(path);
+            }
             let path = settings_of(&directory, name);
             fs::remove_file(&path).map_err(|error| failed(&path, &error))?;
             terminal.print(&format!("context {name} deleted\n"))?;

@@ -26,6 +26,7 @@ mod import;
 mod label;
 mod move_address;
 mod namespaces;
+mod oidc;
 mod patch;
 mod plans;
 mod programs;
@@ -76,6 +77,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
     if let Command::Quickstart(arguments) = command {
         return quickstart::run(global, arguments, terminal).await;
     }
+    oidc::refresh(&global).await?;
     let connection = Connection::of(&global)?;
     for warning in &connection.warnings {
         terminal.note(warning);

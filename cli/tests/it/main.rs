@@ -22,6 +22,7 @@ mod habits;
 mod history;
 mod import;
 mod listings;
+mod oidc;
 mod outputs;
 mod security;
 mod stub;
