@@ -47,6 +47,9 @@ fn start_secondary(dns: &Dns) -> Secondary {
         log: directory.path().join("log"),
     })
     .unwrap();
+    // Without a response, as before the server listens, `dig` fails.
+    let ask = ["@127.0.0.1", "-p", PORT, "+tries=1", "+time=2", "example.org", "SOA"];
+    wait::until_true("Knot DNS", || dns.namespace.run("dig", &ask).is_ok()).unwrap();
     Secondary { _process: process, _directory: directory }
 }
 
