@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use hickory_proto::{
-    op::{Message, MessageType, ResponseCode},
+    op::{Message, MessageType, OpCode, ResponseCode},
     rr::{Name, RData, Record, RecordType},
 };
 
@@ -60,11 +60,11 @@ pub(super) struct RecordPlace {
 }
 
 impl Reply {
-    /// Parses the response of an upstream server to a question. Returns `None` if the response is malformed or
-    /// truncated.
+    /// Parses the response of an upstream server to a question. Returns `None` if the response is malformed,
+    /// truncated, or the response to another operation, in which records may have other forms (RFC 2136 §2.5).
     pub(crate) fn parse(key: &QuestionKey, response: &[u8], limits: TtlLimits) -> Option<Self> {
         let mut message = Message::from_vec(response).ok()?;
-        if message.metadata.truncation {
+        if message.metadata.truncation || message.metadata.op_code != OpCode::Query {
             return None;
         }
         let kind = kind_of(key, &message);

@@ -152,6 +152,19 @@ fn reply(name: &str, edit: impl FnOnce(&mut Message)) -> Reply {
     Reply::parse(&key, &upstream_response(name, edit), LIMITS).unwrap()
 }
 
+/// A response to an update may have records without data, which a response to a question may not.
+#[test]
+fn a_response_to_another_operation_is_not_passed_on() {
+    let key = QuestionKey::plain(&encode_name("www.example.org").unwrap(), RecordType::A);
+    for op_code in [OpCode::Update, OpCode::Notify, OpCode::Status] {
+        let response = upstream_response("www.example.org", |message| {
+            message.metadata.op_code = op_code;
+            message.add_answers([address("www.example.org", 60, 1)]);
+        });
+        assert!(Reply::parse(&key, &response, LIMITS).is_none(), "{op_code:?}");
+    }
+}
+
 /// A client gets a forwarded response with its own id, its own spelling, rotated addresses, the times that remain, and
 /// with an OPT record only if it sent one.
 #[test]

@@ -3,7 +3,10 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{
+    ToSchema,
+    openapi::{RefOr, Schema, schema::RefBuilder},
+};
 
 /// Line of the stream of announced addresses: `complete`, `change`, `heartbeat` or `error`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -31,9 +34,15 @@ pub enum AnnouncedFrame {
     /// Last line of a stream that the server ends, because the token has expired or lost its permissions.
     Error {
         /// Reason as an RFC 9457 problem document.
-        #[schema(value_type = Object)]
+        #[schema(schema_with = problem)]
         problem: serde_json::Value,
     },
+}
+
+/// Returns a reference to the schema of error responses, which the API defines.
+fn problem() -> RefOr<Schema> {
+    let reference = RefBuilder::new().ref_location_from_schema_name("Problem");
+    reference.description(Some("Reason as an RFC 9457 problem document.")).build().into()
 }
 
 impl AnnouncedFrame {
