@@ -1,6 +1,6 @@
 // OpenID Connect provider for tests, on a free port of 127.0.0.1. Prints its issuer on a line. The path /test/ has what a test
 // needs and no provider offers: an ID token without a browser, other keys, and the approval of a device by a user.
-import { generateKeyPairSync } from 'node:crypto';
+import { createPrivateKey, generateKeyPairSync } from 'node:crypto';
 import { createServer } from 'node:http';
 import { pathToFileURL } from 'node:url';
 
@@ -8,11 +8,20 @@ const { default: Provider } = await import(pathToFileURL(`${process.argv[2]}/nod
 
 let rotation = 0;
 
+/** Creates a private key. The garbage collection of the generator can wait for ever for a key that is being exported (Node.js 20), so the
+ * exported key is a copy. */
+function generated(type, options) {
+  const privateKeyEncoding = { type: 'pkcs8', format: 'pem' };
+  const publicKeyEncoding = { type: 'spki', format: 'pem' };
+  const { privateKey } = generateKeyPairSync(type, { ...options, privateKeyEncoding, publicKeyEncoding });
+  return createPrivateKey(privateKey).export({ format: 'jwk' });
+}
+
 /** Creates keys for all algorithms with new ids. */
 function keys() {
   rotation += 1;
   const key = (type, options, alg) => ({
-    ...generateKeyPairSync(type, options).privateKey.export({ format: 'jwk' }),
+    ...generated(type, options),
     kid: `${alg}-${rotation}`,
     alg,
     use: 'sig',

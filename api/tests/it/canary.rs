@@ -18,7 +18,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Lines,
+    self, Lines,
     secured::{self, Secured, Who},
 };
 
@@ -80,7 +80,7 @@ fn peer(password: &str) -> Value {
 fn reads(token: &str) -> Vec<String> {
     let document: Value = serde_json::from_str(&api::document()).unwrap();
     let paths = document["paths"].as_object().unwrap().iter();
-    let reads = paths.filter(|(path, item)| item["get"].is_object() && !path.ends_with("/watch"));
+    let reads = paths.filter(|(_, item)| item["get"].is_object() && !support::is_stream(&item["get"]));
     reads
         .map(|(path, _)| {
             let name = if path.starts_with("/v1/nodes/") { "n1" } else { "tor" };

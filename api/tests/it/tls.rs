@@ -542,8 +542,7 @@ async fn secrets_of_the_authority_and_of_tokens_are_in_no_answer_and_no_log() {
     let mut answers = Vec::new();
     let document: Value = serde_json::from_str(&api::document()).unwrap();
     for (path, operations) in document["paths"].as_object().unwrap() {
-        let is_stream = path.ends_with("/watch") || path.ends_with("/state");
-        if operations.get("get").is_none() || is_stream {
+        if operations.get("get").is_none_or(support::is_stream) {
             continue;
         }
         let path = path.replace("{namespace}", "default").replace("{node}", "n1").replace("{name}", "n1");

@@ -91,6 +91,11 @@ pub(crate) struct Server {
     pub(crate) source: Arc<Fixed>,
 }
 
+/// Returns true if an operation of the OpenAPI document answers with a stream, which does not end by itself.
+pub(crate) fn is_stream(operation: &Value) -> bool {
+    operation["responses"]["200"]["content"].get("application/x-ndjson").is_some()
+}
+
 /// Returns settings with two small Service ranges, one allowed external range, and `node_ports` as the node
 /// port range.
 pub(crate) fn settings(node_ports: std::ops::RangeInclusive<u16>) -> Settings {
