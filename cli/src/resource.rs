@@ -27,6 +27,8 @@ const WORDS: [(Resource, [&str; 3]); Kind::ALL.len() + 1] = [
     (Resource::Object(Kind::BgpPeer), ["bgppeers", "bgppeer", "peer"]),
     (Resource::Object(Kind::BfdProfile), ["bfdprofiles", "bfdprofile", "bfd"]),
     (Resource::Object(Kind::DnsZone), ["dnszones", "dnszone", "zone"]),
+    (Resource::Object(Kind::Gateway), ["gateways", "gateway", "gw"]),
+    (Resource::Object(Kind::HttpRoute), ["httproutes", "httproute", "route"]),
     (Resource::Object(Kind::Address), ["addresses", "address", "addr"]),
     (Resource::Object(Kind::EndpointHealth), ["endpointhealths", "endpointhealth", "eph"]),
     (Resource::Endpoints, ["endpoints", "endpoint", "ep"]),

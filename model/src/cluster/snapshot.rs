@@ -424,6 +424,8 @@ impl Snapshot {
             (Spec::DnsZone(spec), _) => self.names.index_zone(&key.name, spec, entry),
             // BgpPeers and BfdProfiles are few and need no index.
             (Spec::BgpPeer(_) | Spec::BfdProfile(_), _) => {}
+            // HTTP routes are compiled from the whole lists.
+            (Spec::Gateway(_) | Spec::HttpRoute(_), _) => {}
             // EndpointHealth records are looked up by the name of their Service.
             (Spec::EndpointHealth(_), _) => {}
             // Namespaced kinds always have a namespace, because decoding fills it in.
