@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn targets_are_lists_of_kinds_or_one_object() {
         let target: Target = "svc,all".parse().unwrap();
-        assert_eq!((target.resources.len(), target.name), (8, None));
+        assert_eq!((target.resources.len(), target.name), (9, None));
         assert_eq!("svc/web".parse::<Target>().unwrap().name.as_deref(), Some("web"));
         for bad in ["", "svc,", "all/web", "svc,eps/web"] {
             assert!(bad.parse::<Target>().is_err(), "{bad}");

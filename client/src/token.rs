@@ -116,7 +116,7 @@ mod tests {
             let error = Token::parse(bad, "$T").unwrap_err().to_string();
             assert!(error.starts_with("$T contains no valid token: a token is"), "{error}");
         }
-        assert!(Token::read(Path::new("/dev/zero")).unwrap_err().to_string().contains("longer than 4096"));
+        assert!(Token::read(Path::new("/dev/zero")).unwrap_err().to_string().contains("longer than 16384"));
         let missing = TokenSource::File("/nonexistent".into()).token().unwrap_err().to_string();
         assert!(missing.starts_with("--token-file /nonexistent: No such file"), "{missing}");
     }
