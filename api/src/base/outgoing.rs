@@ -1,9 +1,16 @@
 //! HTTP client for requests of the control server to other servers: webhooks and issuers of ID tokens.
 
-use std::{sync::Arc, time::Duration};
+use std::{error::Error as _, sync::Arc, time::Duration};
 
 use reqwest::{Client, redirect};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
+
+/// Returns the reason for which a request failed, with its cause and without the URL, which may contain a secret.
+pub(crate) fn failure(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+    format!("{error}{cause}")
+}
 
 /// Creates an HTTP client that verifies servers with `roots`, with a maximum duration of each request. It follows no redirects,
 /// so that a server cannot direct requests to other machines, and uses no proxy.

@@ -3,7 +3,7 @@
 //! The keys are fetched for the first token, for a token with an unknown key, and again after ten minutes. Fetches are at
 //! least ten seconds apart. If a fetch fails, the known keys stay in use.
 
-use std::{error::Error as _, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
 use model::primitives::quantity::Timestamp;
@@ -164,11 +164,7 @@ impl KeyCache {
 
     async fn get(&self, url: Url) -> Result<Vec<u8>, String> {
         let path = url.path().to_owned();
-        let failed = |error: reqwest::Error| {
-            let error = error.without_url();
-            let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-            format!("{path}: {error}{cause}")
-        };
+        let failed = |error| format!("{path}: {}", outgoing::failure(error));
         let mut response = self.client.get(url).send().await.map_err(failed)?;
         if !response.status().is_success() {
             return Err(format!("{path}: status {}", response.status().as_u16()));

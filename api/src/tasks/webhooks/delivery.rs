@@ -1,6 +1,6 @@
 //! Delivery of messages to one receiver, in order. A message is repeated until the receiver accepts it.
 
-use std::{error::Error as _, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use ::base::backoff::Backoff;
 use reqwest::{Client, Url, header};
@@ -94,12 +94,7 @@ impl Courier {
         match request.send().await {
             Ok(response) if response.status().is_success() => Ok(()),
             Ok(response) => Err(format!("status {}", response.status().as_u16())),
-            // The URL may contain a secret.
-            Err(error) => {
-                let error = error.without_url();
-                let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-                Err(format!("{error}{cause}"))
-            }
+            Err(error) => Err(outgoing::failure(error)),
         }
     }
 }
