@@ -40,7 +40,7 @@ fi
 # The time that cases take to generate depends on what else the machine does, so it is no finding (`too_slow`).
 # Streams never end by design (watch, feed): each is held to its document by tests of its own.
 for document in openapi.json openapi-agent.json; do
-  env -C "$work" "$root/$venv/bin/schemathesis" run "$url/$document" \
+  env -C "$work" "$root/$venv/bin/schemathesis" --config-file "$root/lab/schemathesis.toml" run "$url/$document" \
     --checks not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance \
     --exclude-path /v1/watch --exclude-path /v1/overview/watch --exclude-path /v1/addresses/announced --exclude-path '/v1/nodes/{node}/state' \
     --max-examples "$examples" --seed 1 --suppress-health-check too_slow --request-timeout 30 --generation-database none --no-color </dev/null && continue

@@ -514,8 +514,8 @@ fn connectionless_flows_move_to_relays_that_take_over() {
     assert_eq!(flows.flows(), [relayed, connection, foreign].into());
 }
 
-/// A dump of a large conntrack table is complete: every entry is counted. `TIDEGATE_TEST_FLOWS` sets the
-/// number of entries (default 5000). The duration is printed.
+/// A dump of a large conntrack table is complete: every entry that another program lists is counted.
+/// `TIDEGATE_TEST_FLOWS` sets the number of entries (default 5000). The duration is printed.
 #[test]
 fn a_reading_of_a_full_table_sees_every_flow() {
     let count: u32 = std::env::var("TIDEGATE_TEST_FLOWS").map_or(5_000, |text| text.parse().unwrap());
@@ -533,6 +533,9 @@ fn a_reading_of_a_full_table_sees_every_flow() {
     std::fs::write(&file, lines).unwrap();
     topology.node.exec(&["conntrack", "-R", file.to_str().unwrap()]);
     std::fs::remove_file(&file).unwrap();
+    // The kernel may refuse an entry while modules of other tests are loaded or removed.
+    let listed = topology.node.exec(&["conntrack", "-L", "-d", "10.96.0.9"]).lines().count() as u64;
+    assert!(listed > u64::from(count) * 9 / 10, "the kernel has only {listed} of {count} flows");
     let frontend = at("10.96.0.9", Protocol::Tcp, 7);
     let program =
         program(&["10.96.0.9"], &[], &[(frontend, forward(Masquerade::Always, &[("10.1.1.2", 9000, 1)]))]);
@@ -541,9 +544,9 @@ fn a_reading_of_a_full_table_sees_every_flow() {
         for _ in 0..2 {
             let begun = Instant::now();
             assert!(node.cleaner.read_flows(&node.desired.networks).unwrap());
-            println!("a reading of {count} flows took {} ms", begun.elapsed().as_millis());
+            println!("a reading of {listed} flows took {} ms", begun.elapsed().as_millis());
             let seen: u64 = node.cleaner.flows().map(|(_, _, _, flows)| flows.active + flows.inactive).sum();
-            assert_eq!(seen, u64::from(count));
+            assert_eq!(seen, listed);
         }
     });
 }
