@@ -95,6 +95,21 @@ impl SettingsFile {
         values.into_iter().filter_map(Value::as_str).map(str::to_owned).collect()
     }
 
+    /// Removes a key that the program itself applies, and returns its text; `None` if the key is missing.
+    ///
+    /// # Errors
+    /// Returns an error if the value is not a string.
+    pub fn take_text(&mut self, key: &str) -> Result<Option<String>, FileError> {
+        match self.table.remove(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(FileError::Invalid {
+                path: self.path.clone(),
+                problem: format!("`{key}` must be a string"),
+            }),
+        }
+    }
+
     /// Makes the values in the file the defaults of the arguments of `command` and of its subcommand
     /// `subcommand`. Returns the changed command.
     ///

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use client::Url;
-use model::primitives::name::Name;
+use model::primitives::name::{Name, Namespace};
 
 use super::parse_api;
 
@@ -34,6 +34,9 @@ pub enum Context {
         /// Name of the context
         #[arg(value_name = "NAME", value_parser = Name::parse)]
         name: Name,
+        /// Namespace of later commands without -n; the context keeps it
+        #[arg(short, long, value_name = "NAMESPACE", value_parser = Namespace::parse)]
+        namespace: Option<Namespace>,
     },
     /// Delete a context with its token
     Delete {
@@ -53,6 +56,9 @@ pub struct Login {
     /// Name of the context; the host of the URL if omitted
     #[arg(long, value_name = "NAME", value_parser = Name::parse)]
     pub name: Option<Name>,
+    /// Namespace of later commands without -n; that which the context had if omitted
+    #[arg(short, long, value_name = "NAMESPACE", value_parser = Namespace::parse)]
+    pub namespace: Option<Namespace>,
     /// Read the token from stdin, instead of the file or variable
     #[arg(long)]
     pub token_stdin: bool,

@@ -563,6 +563,7 @@ With a context, config.toml is not read. --context and TIDEGATE_CONTEXT choose a
 Examples:
   tidegate context list
   tidegate context use prod
+  tidegate context use prod --namespace shop
   tidegate --context prod status";
 
 pub(super) const SUPPORT_BUNDLE_HELP: &str = "\

@@ -1,4 +1,4 @@
-//! Namespace of a command: `--namespace`, else the variable `TIDEGATE_NAMESPACE`, else `default`.
+//! Namespace of a command: `--namespace`, else the variable `TIDEGATE_NAMESPACE`, else that of the context, else `default`.
 
 use clap::{ArgMatches, Command, error::ErrorKind, parser::ValueSource};
 use model::primitives::name::{Name, Namespace};
@@ -12,17 +12,24 @@ const ARGUMENT: &str = "namespace";
 /// Namespace that commands use if none is given.
 const DEFAULT: &str = "default";
 
-/// Makes `namespace`, the value of [`VARIABLE`], the default of `--namespace` in each subcommand whose default is
-/// `default`. Unlike a value of the command line, a default does not conflict with `--all-namespaces`.
+/// Key of the namespace in a settings file.
+pub(crate) const KEY: &str = "namespace";
+
+/// Makes `namespace` the default of `--namespace` in each subcommand whose default is `default`. Unlike a value of the
+/// command line, a default does not conflict with `--all-namespaces`. `source` is the variable or file that has the value.
 ///
 /// # Errors
-/// Returns an error if the value is not a valid namespace.
-pub(crate) fn with_default(mut command: Command, namespace: Option<&str>) -> Result<Command, clap::Error> {
+/// Returns an error that names `source` if the value is not a valid namespace.
+pub(crate) fn with_default(
+    mut command: Command,
+    source: &str,
+    namespace: Option<&str>,
+) -> Result<Command, clap::Error> {
     let Some(text) = namespace.filter(|text| !text.is_empty()) else { return Ok(command) };
     match Namespace::parse(text) {
         // clap requires defaults that live as long as the process, which parses one command line.
         Ok(namespace) => Ok(with_namespace(command, String::from(namespace.as_str()).leak())),
-        Err(error) => Err(command.error(ErrorKind::InvalidValue, format!("{VARIABLE}: {error}"))),
+        Err(error) => Err(command.error(ErrorKind::InvalidValue, format!("{source}: {error}"))),
     }
 }
 
@@ -83,7 +90,7 @@ mod tests {
     use crate::args::Cli;
 
     fn namespaces(line: &str, variable: Option<&str>) -> Result<String, String> {
-        let command = with_default(Cli::command(), variable).map_err(|error| error.to_string())?;
+        let command = with_default(Cli::command(), VARIABLE, variable).map_err(|error| error.to_string())?;
         let matches =
             command.clone().try_get_matches_from(line.split(' ')).map_err(|error| error.to_string())?;
         check(&command, &matches).map_err(|failure| failure.to_string())?;

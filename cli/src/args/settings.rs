@@ -55,8 +55,9 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Cli, ParseError> {
     let words = in_usual_order(words);
     let variable = std::env::var(namespace::VARIABLE).ok();
     let is_help = |word: &OsString| matches!(word.to_str(), Some("-h" | "--help"));
-    let command = if words.iter().any(is_help) { groups::for_help() } else { Cli::command() };
-    let command = namespace::with_default(command, variable.as_deref())?;
+    let bare = if words.iter().any(is_help) { groups::for_help() } else { Cli::command() };
+    let variable = variable.as_deref().filter(|text| !text.is_empty());
+    let command = namespace::with_default(bare.clone(), namespace::VARIABLE, variable)?;
     let matches = command.clone().try_get_matches_from(&words)?;
     namespace::check(&command, &matches)?;
     let is_of_context = matches.value_source("context").is_some();
@@ -65,8 +66,16 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Cli, ParseError> {
         apply_timeout(&mut cli, &matches);
         return Ok(cli);
     };
+    let mut file = SettingsFile::read(&path)?;
+    let of_file = file.take_text(namespace::KEY)?;
+    let command = match of_file.as_deref() {
+        Some(text) if is_of_context || variable.is_none() => {
+            namespace::with_default(bare, &format!("`{}` in {}", namespace::KEY, path.display()), Some(text))?
+        }
+        Some(_) | None => command,
+    };
     let command = if is_of_context { without_variables(command) } else { command };
-    let command = SettingsFile::read(&path)?.apply(command, None, RULES)?;
+    let command = file.apply(command, None, RULES)?;
     let matches = command.try_get_matches_from(&words)?;
     let mut cli = Cli::from_arg_matches(&matches)?;
     let is_from_file = |id: &str| matches.value_source(id) == Some(ValueSource::DefaultValue);

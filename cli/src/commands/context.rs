@@ -7,14 +7,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use ::settings::SettingsFile;
 use client::{Token, Url};
-use model::primitives::name::Name;
+use model::primitives::name::{Name, Namespace};
 
 use super::{oidc, security::identity_of};
 use crate::{
     args::{
         Global,
         context::{Context, Login, current, directory, settings_of, token_of},
+        namespace,
     },
     client::{Client, Request},
     connection::Connection,
@@ -35,7 +37,7 @@ pub(crate) async fn login(
     arguments: Login,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let Login { url, name, token_stdin, oidc: is_oidc, oidc_ca_file } = arguments;
+    let Login { url, name, namespace, token_stdin, oidc: is_oidc, oidc_ca_file } = arguments;
     let name = name.map_or_else(|| name_of(&url), Ok)?;
     let directory = home()?;
     create_directory(&directory.join("contexts"))?;
@@ -64,7 +66,9 @@ pub(crate) async fn login(
         fs::rename(&tried, &token_file).map_err(|error| failed(&token_file, &error))?;
     }
     oidc::store(&token_file, login.as_ref())?;
-    let text = settings(url.as_str(), &global, has_token.then_some(&token_file));
+    let namespace = namespace.map(|namespace| namespace.to_string());
+    let namespace = namespace.or_else(|| text_of(&settings_of(&directory, &name), namespace::KEY));
+    let text = settings(url.as_str(), &global, has_token.then_some(&token_file), namespace);
     make_current(&directory, &name, &text)?;
     terminal.print(&format!("context {name}: {}, as {}\n", clean(url.as_str()), clean(&identity)))?;
     Ok(ExitCode::Success)
@@ -88,7 +92,7 @@ pub(super) fn store(
     create_directory(&directory.join("contexts"))?;
     let token_file = token_of(directory, name);
     write_private(&token_file, &format!("{token}\n"))?;
-    make_current(directory, name, &settings(api, global, Some(&token_file)))
+    make_current(directory, name, &settings(api, global, Some(&token_file), None))
 }
 
 /// Deletes a context that exists or not, and the directories if they are empty then. If it is the current one, `previous`
@@ -128,10 +132,14 @@ pub(crate) fn run(command: &Context, terminal: &mut Terminal) -> Result<ExitCode
     };
     match command {
         Context::List => return list(&directory, terminal),
-        Context::Use { name } => {
+        Context::Use { name, namespace } => {
             known(name)?;
+            if let Some(namespace) = namespace {
+                set_namespace(&settings_of(&directory, name), namespace)?;
+            }
             write_private(&directory.join("context"), &format!("{name}\n"))?;
-            terminal.print(&format!("context {name} is current\n"))?;
+            let suffix = namespace.as_ref().map(|namespace| format!(", with namespace {namespace}"));
+            terminal.print(&format!("context {name} is current{}\n", suffix.unwrap_or_default()))?;
         }
         Context::Delete { name } => {
             known(name)?;
@@ -164,19 +172,35 @@ fn list(directory: &Path, terminal: &mut Terminal) -> Result<ExitCode, Failure> 
         return Ok(ExitCode::Success);
     }
     let current = current(directory);
-    let mut table = Table::new(vec!["CURRENT", "NAME", "API"]);
+    let mut table = Table::new(vec!["CURRENT", "NAME", "API", "NAMESPACE"]);
     for name in names {
-        let text = fs::read_to_string(settings_of(directory, &name)).unwrap_or_default();
-        let api = text.lines().find_map(|line| line.strip_prefix("api = ")).unwrap_or_default();
+        let path = settings_of(directory, &name);
+        let text = |key| text_of(&path, key).map(|text| clean(&text));
         let mark = if current.as_ref() == Some(&name) { "*" } else { "-" };
         table.push(vec![
             Cell::from(mark),
             Cell::from(name.as_str()),
-            Cell::from(api.trim_matches(['"', '\''])),
+            Cell::from(text("api").unwrap_or_default()),
+            Cell::from(text(namespace::KEY).unwrap_or_else(|| "default".to_owned())),
         ]);
     }
     terminal.print(&table.render(terminal.style))?;
     Ok(ExitCode::Success)
+}
+
+/// Returns the text of a key of a settings file; `None` if the file or the key is missing or unusable.
+fn text_of(path: &Path, key: &str) -> Option<String> {
+    SettingsFile::read(path).ok()?.texts(key).into_iter().next()
+}
+
+/// Replaces the namespace in the settings file of a context. The file has no tables, so each key has a line.
+fn set_namespace(path: &Path, namespace: &Namespace) -> Result<(), Failure> {
+    let text = fs::read_to_string(path).map_err(|error| failed(path, &error))?;
+    let is_other = |line: &&str| {
+        line.split_once('=').is_none_or(|(key, _)| key.trim().trim_matches(['"', '\'']) != namespace::KEY)
+    };
+    let kept: String = text.lines().filter(is_other).map(|line| format!("{line}\n")).collect();
+    write_private(path, &format!("{kept}{} = \"{namespace}\"\n", namespace::KEY))
 }
 
 /// Requests the identity of the caller from the server, to check address, trust and token.
@@ -205,7 +229,7 @@ fn token(global: &Global, from_stdin: bool) -> Result<Option<String>, Failure> {
 }
 
 /// Returns the contents of the settings file of a context.
-fn settings(api: &str, global: &Global, token_file: Option<&PathBuf>) -> String {
+fn settings(api: &str, global: &Global, token_file: Option<&PathBuf>, namespace: Option<String>) -> String {
     let url = api.trim_end_matches('/');
     let absolute =
         |path: &PathBuf| fs::canonicalize(path).unwrap_or_else(|_| path.clone()).display().to_string();
@@ -214,6 +238,7 @@ fn settings(api: &str, global: &Global, token_file: Option<&PathBuf>) -> String 
         ("ca-file", global.ca_file.as_ref().map(absolute)),
         ("ca-hash", global.ca_hash.map(|pin| pin.to_string())),
         ("token-file", token_file.map(absolute)),
+        (namespace::KEY, namespace),
     ];
     let line = |(key, value): (&str, Option<String>)| {
         // A basic string of TOML has the escapes of JSON.

@@ -61,11 +61,49 @@ fn a_login_is_stored_and_used_and_one_of_several_contexts_is_chosen() {
     assert_eq!(run(home.path(), &nodes, &[]).1, "node/one\n");
     let (_, list, _) = run(home.path(), &["context", "list"], &[]);
     let rows: Vec<Vec<&str>> = list.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(rows[1..], [["*", "first", &one.url], ["-", "second", &two.url]]);
+    assert_eq!(rows[1..], [["*", "first", &one.url, "default"], ["-", "second", &two.url, "default"]]);
     assert_eq!(run(home.path(), &["context", "delete", "first"], &[]).0, 0);
     assert!(!home.path().join("tidegate/contexts/first.token").exists());
     let (code, _, err) = run(home.path(), &first, &[]);
     assert!(code == 2 && err.contains("no context first"), "{err}");
+}
+
+/// The namespace of a context is the default of `-n`; a flag and the variable take precedence over that of the current
+/// context, and a context that is named takes precedence over the variable.
+#[test]
+fn a_context_keeps_a_namespace() {
+    let home = tempfile::tempdir().unwrap();
+    let stub = server("one");
+    let good = [("TIDEGATE_TOKEN", "tg_good")];
+    let asked = |words: &[&str], variables: &[(&str, &str)]| {
+        let before = stub.requests().len();
+        let (code, _, err) = run(home.path(), words, variables);
+        assert_eq!(code, 0, "{err}");
+        let requests = stub.requests();
+        let path = requests[before].split([' ', '?']).nth(1).unwrap().to_owned();
+        path.trim_start_matches("/v1/namespaces/").trim_end_matches("/services").to_owned()
+    };
+    let services = ["get", "services", "-o", "name"];
+    let login = ["login", &stub.url, "--name", "prod", "--namespace", "shop"];
+    assert_eq!(run(home.path(), &login, &good).0, 0);
+    assert_eq!(asked(&services, &good), "shop");
+    assert_eq!(asked(&[&services[..], &["-n", "infra"]].concat(), &good), "infra");
+    let variables = [good[0], ("TIDEGATE_NAMESPACE", "team")];
+    assert_eq!(asked(&services, &variables), "team");
+    assert_eq!(asked(&[&services[..], &["--context", "prod"]].concat(), &variables), "shop");
+    assert_eq!(run(home.path(), &login[..4], &good).0, 0);
+    assert_eq!(asked(&services, &good), "shop", "a login without a namespace keeps that of the context");
+    let (_, out, _) = run(home.path(), &["context", "use", "prod", "-n", "lab"], &[]);
+    assert_eq!(out, "context prod is current, with namespace lab\n");
+    assert_eq!(asked(&services, &good), "lab");
+    assert!(run(home.path(), &["context", "list"], &[]).1.lines().any(|line| line.ends_with(" lab")));
+    let file = home.path().join("tidegate/contexts/prod.toml");
+    for (value, expected, problem) in [("'Shop'", 2, "prod.toml: "), ("7", 1, "`namespace` must be a string")]
+    {
+        fs::write(&file, format!("api = '{}'\nnamespace = {value}\n", stub.url)).unwrap();
+        let (code, _, err) = run(home.path(), &services, &good);
+        assert!(code == expected && err.contains(problem), "{code} {err}");
+    }
 }
 
 /// A login that the server rejects stores nothing, and no token of another context is sent.

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{WordType, words};
 use crate::{
     Resource,
-    args::{context, settings},
+    args::{Cli, Command, context, settings},
     client::{Client, Request},
     commands::collection_path,
     connection::Connection,
@@ -65,7 +65,7 @@ fn kinds(current: &str, typed: &[OsString]) -> Vec<String> {
 fn names(resource: Resource, current: &str, typed: &[OsString]) -> Vec<String> {
     let (prefix, namespace) = match current.split_once('/').filter(|_| resource.is_namespaced()) {
         Some((namespace, _)) => (format!("{namespace}/"), Namespace::parse(namespace).ok()),
-        None => (String::new(), words::namespace(typed).or_else(namespace_default)),
+        None => (String::new(), words::namespace(typed).or_else(|| namespace_default(typed))),
     };
     let Some(namespace) = namespace else { return Vec::new() };
     // Each Service has endpoints, under its name.
@@ -106,19 +106,24 @@ fn contexts() -> Vec<String> {
     files.into_iter().flatten().filter_map(|file| name(file.ok()?)).collect()
 }
 
-/// Returns the namespace of commands without `-n`.
-fn namespace_default() -> Option<Namespace> {
-    let variable = std::env::var(crate::args::namespace::VARIABLE).ok().filter(|text| !text.is_empty());
-    Namespace::parse(variable.as_deref().unwrap_or("default")).ok()
+/// Returns the namespace of commands without `-n`: that of the variable or of the context.
+fn namespace_default(typed: &[OsString]) -> Option<Namespace> {
+    let Command::Get(get) = parsed(typed, &["get", "services"])?.command else { return None };
+    Some(get.namespace)
+}
+
+/// Parses a command with the connection options that are typed already.
+fn parsed(typed: &[OsString], command: &[&str]) -> Option<Cli> {
+    let mut line = vec![OsString::from("tidegate")];
+    line.extend(words::connection(typed));
+    line.extend(command.iter().map(OsString::from));
+    settings::parse(&line).ok()
 }
 
 /// Sends a request over the connection that the command line, the variables and the settings file select. Returns `None`
 /// on any error: a shell has no place for messages.
 fn ask(request: Request, typed: &[OsString]) -> Option<Value> {
-    let mut line = vec![OsString::from("tidegate")];
-    line.extend(words::connection(typed));
-    line.push("version".into());
-    let global = settings::parse(&line).ok()?.global;
+    let global = parsed(typed, &["version"])?.global;
     let connection = Connection::of(&global).ok()?;
     let client = Client::new(connection, TIMEOUT, None, false).ok()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
