@@ -109,13 +109,13 @@ pub struct RevisedObject {
 pub struct FieldChange {
     /// JSON pointer (RFC 6901) to the field, from the root of the object.
     pub pointer: String,
-    /// Previous value; absent if the field did not exist.
+    /// Previous value, of any JSON type; absent if the field did not exist.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Value, required = false)]
     pub before: Option<Value>,
-    /// New value; absent if the field no longer exists.
+    /// New value, of any JSON type; absent if the field no longer exists.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Value, required = false)]
     pub after: Option<Value>,
 }
 

@@ -125,6 +125,17 @@ impl Cluster {
     pub(crate) fn signal(&self, number: usize, signal: &str) {
         let process = self.members[number].process.to_string();
         assert!(Command::new("kill").args(["-s", signal, &process]).status().unwrap().success());
+        // One thread handles SIGSTOP; on a loaded machine, the others run until it does.
+        let is_stopped = || {
+            let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+            tasks.flatten().all(|task| {
+                let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+                stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+            })
+        };
+        while signal == "STOP" && !is_stopped() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Runs `etcdctl` against the first member and returns its output; panics if it fails.
