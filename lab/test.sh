@@ -116,7 +116,7 @@ step "formatting of the fuzz targets" cargo fmt --manifest-path fuzz/Cargo.toml 
 step "Python client" env PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover --start-directory clients/python/tests
 begin "API contract (schemathesis)" lab/schemathesis.sh
 begin "API documents (validators and generators)" lab/contract.sh
-begin "fuzzing" lab/fuzz.sh 5
+begin "fuzzing" lab/fuzz.sh 3
 begin "documentation book" lab/book.sh
 begin "release files" lab/release.sh
 run_tests

@@ -27,7 +27,7 @@ use serde_json::json;
 /// Number of rounds of the server with a file store.
 const ROUNDS_SQLITE: u64 = 10;
 /// Number of rounds of three servers on three etcd members.
-const ROUNDS_ETCD: u64 = 50;
+const ROUNDS_ETCD: u64 = 25;
 /// Number of rounds in a soak run.
 const ROUNDS_SOAK: u64 = 2000;
 /// Seconds by which the system clock of each control server is ahead of the machine at first.
