@@ -197,5 +197,5 @@ fn session(state: &PeerState) -> Session {
 fn key_of(secret: &Secret) -> Option<Key> {
     let digest = Sha256::digest(secret.reveal().as_bytes());
     let secret = ::bfd::Secret::new(digest.get(..KEY_BYTES)?).ok()?;
-    Some(Key { id: KEY_ID, algorithm: Algorithm::MeticulousKeyedSha1, secret })
+    Some(Key::symmetric(KEY_ID, Algorithm::MeticulousKeyedSha1, secret))
 }

@@ -49,25 +49,34 @@ pub enum Algorithm {
     MeticulousKeyedSha1,
 }
 
-/// Authentication key of a session, configured equally on both systems.
+/// Authentication key of a session. RFC 5880 has one secret for both directions; systems that derive their
+/// secrets can use one for each direction, so that a reflected packet of a system is not accepted by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     /// Value of the Auth Key ID field in packets, by which the peer selects the key.
     pub id: u8,
     /// Authentication type of packets: Keyed SHA1 or Meticulous Keyed SHA1.
     pub algorithm: Algorithm,
-    /// Secret from which digests are computed; the same on both systems.
-    pub secret: Secret,
+    /// Secret from which the digests of transmitted packets are computed; `receive` of the peer.
+    pub transmit: Secret,
+    /// Secret from which the digests of received packets are computed; `transmit` of the peer.
+    pub receive: Secret,
 }
 
 impl Key {
-    /// Returns the digest of a packet that ends with a SHA1 section. During the computation the Auth Key/Hash
-    /// field contains the secret.
-    fn digest(&self, packet: &[u8]) -> [u8; SHA1_DIGEST_BYTES] {
-        let (head, tail) = packet.split_at(SHA1_DIGEST_AT.min(packet.len()));
-        let behind = tail.get(SHA1_DIGEST_BYTES..).unwrap_or_default();
-        Sha1::new().chain_update(head).chain_update(self.secret.0).chain_update(behind).finalize().into()
+    /// Creates a key with one secret for both directions, as other implementations of BFD use it.
+    #[must_use]
+    pub fn symmetric(id: u8, algorithm: Algorithm, secret: Secret) -> Self {
+        Self { id, algorithm, transmit: secret.clone(), receive: secret }
     }
+}
+
+/// Returns the digest of a packet that ends with a SHA1 section. During the computation the Auth Key/Hash field
+/// contains the secret.
+fn digest(secret: &Secret, packet: &[u8]) -> [u8; SHA1_DIGEST_BYTES] {
+    let (head, tail) = packet.split_at(SHA1_DIGEST_AT.min(packet.len()));
+    let behind = tail.get(SHA1_DIGEST_BYTES..).unwrap_or_default();
+    Sha1::new().chain_update(head).chain_update(secret.0).chain_update(behind).finalize().into()
 }
 
 /// Key and sequence numbers of one session.
@@ -100,7 +109,7 @@ impl Authenticator {
             sequence: self.sent,
             digest: [0; SHA1_DIGEST_BYTES],
         };
-        let digest = self.key.digest(&wire::render(packet, Some(&unsigned)));
+        let digest = digest(&self.key.transmit, &wire::render(packet, Some(&unsigned)));
         wire::render(packet, Some(&Sha1Section { digest, ..unsigned }))
     }
 
@@ -126,7 +135,7 @@ impl Authenticator {
                 return Err(Refusal::Sequence);
             }
         }
-        if !equal(&self.key.digest(received.bytes), &section.digest) {
+        if !equal(&digest(&self.key.receive, received.bytes), &section.digest) {
             return Err(Refusal::Digest);
         }
         self.received = Some(section.sequence);
@@ -157,7 +166,7 @@ mod tests {
         assert_eq!(Secret::new(b""), Err(SecretLength));
         assert_eq!(Secret::new(&[1; 21]), Err(SecretLength));
         let secret = Secret::new(b"open sesame").unwrap();
-        let key = Key { id: 1, algorithm: Algorithm::KeyedSha1, secret };
+        let key = Key::symmetric(1, Algorithm::KeyedSha1, secret);
         let shown = format!("{key:?}");
         assert!(
             shown.contains("Secret(…)") && !shown.contains("sesame") && !shown.contains("111"),

@@ -42,7 +42,8 @@ pub enum Input<'a> {
     /// been reached.
     Timeout,
     /// A new configuration applies. A session that is up stays up: intervals are renegotiated by a Poll
-    /// Sequence.
+    /// Sequence, and a changed key is used beside the previous one until the peer uses it, for at most
+    /// [`KEY_CHANGE_TIME`](crate::key_change::KEY_CHANGE_TIME).
     Configure(Config),
     /// Put the session into AdminDown, and send the diagnostic to the peer in several packets at once (RFC
     /// 5880 §6.8.16).

@@ -17,6 +17,7 @@
 pub mod auth;
 pub mod dialogue;
 pub mod interval;
+pub mod key_change;
 pub mod machine;
 mod poll;
 pub mod state;

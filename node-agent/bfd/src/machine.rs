@@ -27,9 +27,9 @@ use std::{
 };
 
 use crate::{
-    auth::Authenticator,
     dialogue::{Config, Event, Input, Output, Refusal, Remote, Role},
     interval::{Interval, Noise, jitter_permille, part},
+    key_change::Authentication,
     poll::{Negotiation, Timers},
     state::{Diagnostic, State},
     wire::{self, Packet, ReceivedPacket},
@@ -52,7 +52,7 @@ pub struct Session {
     diagnostic: Diagnostic,
     remote: Remote,
     negotiation: Negotiation,
-    authenticator: Option<Authenticator>,
+    authentication: Option<Authentication>,
     noise: Noise,
     /// Arrival time of the last valid packet from the peer; `None` before the first one.
     heard: Option<Instant>,
@@ -73,10 +73,10 @@ impl Session {
     #[must_use]
     pub fn new(config: Config, discriminator: NonZeroU32, seed: u64, now: Instant) -> Self {
         let mut noise = Noise::new(seed);
-        let authenticator = config.key.clone().map(|key| Authenticator::new(key, sequence(&mut noise)));
+        let authentication = config.key.clone().map(|key| Authentication::new(key, sequence(&mut noise)));
         Self {
             negotiation: Negotiation::new(wanted(&config, State::Down)),
-            authenticator,
+            authentication,
             discriminator,
             has_old_discriminator: false,
             state: State::Down,
@@ -167,7 +167,8 @@ impl Session {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let settled = self.negotiation.settled(self.wanted()).filter(|_| self.state == State::Up);
-        [self.transmits_at(), self.silent_at(), self.sequence_forgotten_at(), settled]
+        let change = self.authentication.as_ref().and_then(Authentication::change_ends_at);
+        [self.transmits_at(), self.silent_at(), self.sequence_forgotten_at(), settled, change]
             .into_iter()
             .flatten()
             .min()
@@ -179,7 +180,7 @@ impl Session {
         match input {
             Input::Received(received) => self.receive(received, now, &mut outputs),
             Input::Timeout => self.expire(now, &mut outputs),
-            Input::Configure(config) => self.configure(config),
+            Input::Configure(config) => self.configure(config, now),
             Input::AdminDown(diagnostic) => self.hold_down(diagnostic, now, &mut outputs),
             Input::Enable if self.state == State::AdminDown => {
                 self.enter(State::Down, Diagnostic::None, &mut outputs);
@@ -192,8 +193,8 @@ impl Session {
 
     /// Processes a received Control packet, in the order of RFC 5880 §6.8.6.
     fn receive(&mut self, received: &ReceivedPacket<'_>, now: Instant, outputs: &mut Vec<Output>) {
-        let verdict = match (&mut self.authenticator, received.section) {
-            (Some(authenticator), _) => authenticator.verify(received),
+        let verdict = match (&mut self.authentication, received.section) {
+            (Some(authentication), _) => authentication.verify(received),
             (None, Some(_)) => Err(Refusal::AuthenticationUnexpected),
             (None, None) => Ok(()),
         };
@@ -224,8 +225,7 @@ impl Session {
         self.advance(packet.state, outputs);
         if packet.poll {
             // A Final is sent regardless of the transmit interval (§6.8.7).
-            let answer = self.compose(false, true);
-            outputs.push(answer);
+            self.compose(false, true, outputs);
         }
     }
 
@@ -255,6 +255,11 @@ impl Session {
         }
         self.negotiation.reset(self.wanted());
         self.told = None;
+        if state != State::AdminDown
+            && let Some(authentication) = &mut self.authentication
+        {
+            authentication.end_change();
+        }
         let told_already = self.remote.discriminator.is_some() && self.remote.state == State::AdminDown;
         if was_up && !(told_already && state == State::Down) {
             outputs.push(Output::Event(Event::Down(diagnostic)));
@@ -274,20 +279,30 @@ impl Session {
             }
         }
         if due(self.sequence_forgotten_at())
-            && let Some(authenticator) = &mut self.authenticator
+            && let Some(authentication) = &mut self.authentication
         {
-            authenticator.forget_sequence();
+            authentication.forget_sequence();
             self.has_old_discriminator = true;
+        }
+        if let Some(authentication) = &mut self.authentication
+            && due(authentication.change_ends_at())
+        {
+            authentication.end_change();
         }
         if due(self.transmits_at()) {
             self.transmit(now, outputs);
         }
     }
 
-    fn configure(&mut self, config: Config) {
+    fn configure(&mut self, config: Config, now: Instant) {
         if self.config.key != config.key {
             let first = sequence(&mut self.noise);
-            self.authenticator = config.key.clone().map(|key| Authenticator::new(key, first));
+            match (&mut self.authentication, config.key.clone()) {
+                (Some(authentication), Some(key)) if self.state == State::Up => {
+                    authentication.change(key, first, now);
+                }
+                (_, key) => self.authentication = key.map(|key| Authentication::new(key, first)),
+            }
         }
         self.config = config;
         if self.state != State::Up {
@@ -329,21 +344,21 @@ impl Session {
 
     fn transmit(&mut self, now: Instant, outputs: &mut Vec<Output>) {
         let poll = self.negotiation.is_polling();
-        let packet = self.compose(poll, false);
-        outputs.push(packet);
+        self.compose(poll, false, outputs);
         self.sent = now;
         self.permille = jitter_permille(self.config.multiplier, self.noise.next());
     }
 
-    fn compose(&mut self, poll: bool, is_final: bool) -> Output {
+    fn compose(&mut self, poll: bool, is_final: bool, outputs: &mut Vec<Output>) {
         let packet = self.packet(poll, is_final);
         let said = self.packet(false, false);
         let repeated = self.said == Some(said) && !poll && !is_final;
         self.said = Some(said);
-        Output::Transmit(match &mut self.authenticator {
-            None => wire::render(&packet, None),
-            Some(authenticator) => authenticator.seal(&packet, repeated),
-        })
+        let encoded = match &mut self.authentication {
+            None => vec![wire::render(&packet, None)],
+            Some(authentication) => authentication.seal(&packet, repeated),
+        };
+        outputs.extend(encoded.into_iter().map(Output::Transmit));
     }
 
     fn packet(&self, poll: bool, is_final: bool) -> Packet {
@@ -392,7 +407,7 @@ impl Session {
     /// Returns the time at which the peer's sequence number is forgotten: twice the detection time after the
     /// last packet (`bfd.AuthSeqKnown`, RFC 5880 §6.8.1).
     fn sequence_forgotten_at(&self) -> Option<Instant> {
-        self.authenticator.as_ref().filter(|authenticator| authenticator.knows_sequence())?;
+        self.authentication.as_ref().filter(|authentication| authentication.knows_sequence())?;
         Some(self.heard? + self.detection_time()? * 2)
     }
 }

@@ -55,7 +55,7 @@ fn the_same_key_is_accepted_and_any_other_refused() {
             (Some(good.clone()), None),
             (None, Some(Refusal::AuthenticationUnexpected)),
             (Some(Key { id: 4, ..good.clone() }), Some(Refusal::KeyId)),
-            (Some(Key { secret: Secret::new(b"another").unwrap(), ..good }), Some(Refusal::Digest)),
+            (Some(Key { receive: Secret::new(b"another").unwrap(), ..good }), Some(Refusal::Digest)),
         ];
         for (key, expected) in cases {
             let mut receiver = new(Config { key, ..config(300, 3) }, 2, now);

@@ -7,6 +7,7 @@
 )]
 
 mod authentication;
+mod key_change;
 mod machine;
 mod properties;
 mod support;

@@ -77,7 +77,7 @@ pub fn every(millis: u64, multiplier: u8) -> SessionConfig {
 }
 
 pub fn key(algorithm: Algorithm, secret: &str) -> Key {
-    Key { id: 3, algorithm, secret: Secret::new(secret.as_bytes()).unwrap() }
+    Key::symmetric(3, algorithm, Secret::new(secret.as_bytes()).unwrap())
 }
 
 pub fn set(bfd: &Bfd, peers: &[(PeerKey, SessionConfig)]) {

@@ -44,7 +44,7 @@ pub fn config(interval_ms: u64, times: u8) -> Config {
 }
 
 pub fn key(algorithm: Algorithm) -> Key {
-    Key { id: 3, algorithm, secret: Secret::new(b"a shared secret").unwrap() }
+    Key::symmetric(3, algorithm, Secret::new(b"a shared secret").unwrap())
 }
 
 /// Returns a packet of a peer that uses intervals of 50 ms and has received the discriminator 1 of the
