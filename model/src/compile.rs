@@ -19,6 +19,7 @@ use crate::{
         unsupported::blocking,
     },
     kinds::{
+        address::Candidate,
         endpoint_set::{Endpoint, EndpointSetSpec},
         maintenance::{Maintenance, MaintenanceMode},
         metadata::CHECKED_BY,
@@ -131,11 +132,16 @@ pub(crate) fn headless_ports(snapshot: &Snapshot, key: &ServiceKey) -> Option<Ve
 #[must_use]
 pub fn compile_address(snapshot: &Snapshot, address: IpAddr) -> Option<AddressState> {
     let record = snapshot.address(address)?.as_address().filter(|record| !record.services.is_empty())?;
+    let mut announcement = record.announcement.clone();
+    // Older agents reject candidates with unknown fields.
+    let key = |one: &mut Candidate| Some((one.node.clone(), one.peer_public_key.take()?));
+    let peer_public_keys = announcement.candidates.iter_mut().filter_map(key).collect();
     Some(AddressState {
         address,
         revision: Revision(0),
         services: record.services.clone(),
-        announcement: record.announcement.clone(),
+        announcement,
+        peer_public_keys,
     })
 }
 

@@ -7,6 +7,7 @@ pub mod hostname_pattern;
 pub mod interval_set;
 pub mod name;
 pub mod net;
+pub mod public_key;
 pub mod quantity;
 pub mod secret;
 pub mod text;

@@ -64,5 +64,6 @@ fn from_addresses(found: impl Iterator<Item = (String, IpAddr, Option<IpNet>)>) 
     addresses.sort_by_key(IpAddr::is_ipv6);
     let kernel = std::fs::read_to_string(KERNEL_RELEASE_PATH).unwrap_or_default().trim().to_owned();
     let link_layer_addresses = BTreeMap::new();
-    Facts { addresses, subnets, link_layer_addresses, kernel, capabilities: vec![ProxyMode::Nftables] }
+    let capabilities = vec![ProxyMode::Nftables];
+    Facts { addresses, subnets, link_layer_addresses, peer_public_key: None, kernel, capabilities }
 }

@@ -22,6 +22,7 @@ pub mod feed;
 pub mod health_port;
 pub mod hold;
 pub mod journal;
+pub mod peer_key;
 pub mod preflight;
 pub mod report;
 pub mod run;

@@ -16,7 +16,7 @@ use health::CheckedEndpoints;
 use kernel::links::Links;
 use model::{
     kinds::event::Event,
-    primitives::name::Name,
+    primitives::{name::Name, public_key::PublicKey},
     wire::{
         hold::HeldReason,
         report::{Counters, EVENTS_MAX, Facts, Report, TRAFFIC_TARGETS_MAX, TargetTraffic},
@@ -58,6 +58,8 @@ pub struct Reporter {
     pub node: Name,
     /// Identifier that is different for each start of the agent.
     pub boot_id: String,
+    /// Public key of this node, from which other nodes derive the keys of BFD with it.
+    pub peer_public_key: Option<PublicKey>,
     /// Metric counters of the agent, some of which are included in reports.
     pub tally: Tally,
     /// Handle of the announcing thread, which is notified after each report if any control server accepts
@@ -170,7 +172,8 @@ impl Sources {
                 Ok(()) = self.checked.changed() => return Ok(()),
                 () = &mut pause => return Ok(()),
                 Ok(()) = self.links.changed() => {
-                    if facts::of(&self.links.borrow_and_update()) != *sent {
+                    let facts = facts::of(&self.links.borrow_and_update());
+                    if (Facts { peer_public_key: sent.peer_public_key, ..facts }) != *sent {
                         return Ok(());
                     }
                 }
@@ -308,7 +311,7 @@ pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: 
         held: status.held,
         failures: (*status.failures).clone(),
         failures_total: status.failures_total,
-        facts,
+        facts: Facts { peer_public_key: reporter.peer_public_key, ..facts },
         counters: counters(&reporter.tally, status),
         warnings: status.warnings.iter().take(EVENTS_MAX).cloned().collect(),
         events: (*status.events).clone(),

@@ -5,6 +5,7 @@ mod tasks;
 
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
+use announce::peer_keys::PeerIdentity;
 use anyhow::Context as _;
 use client::socket;
 use model::{kinds::node::ProxyMode, primitives::name::Name};
@@ -33,6 +34,7 @@ use crate::{
     feed::{Outlets, register},
     hold::{self, Guard},
     journal::{Journal, lock::StateDirLock},
+    peer_key,
     report::Ending,
     state::State,
     tally::Tally,
@@ -65,6 +67,7 @@ pub async fn run(
         TcpListener::bind(listen).await.with_context(|| format!("--listen {listen} cannot be bound"))?;
     let listen = listener.local_addr()?;
     let (journal, state) = open_journal(&config.state_dir, &node)?;
+    let identity = peer_key::open(&config.state_dir, &node);
     let control = connect(config.apis, config.is_api_default)?;
     let location = enrol::IdentityLocation { node: node.clone(), state_dir: config.state_dir };
     let certificate = enrol::start(Arc::clone(&control), location, config.enrolment, stop.clone())?;
@@ -78,7 +81,8 @@ pub async fn run(
     let mut agent = agent.with_context(|| format!("--mode {mode} cannot be used"))?;
     let (loop_end, feed_end) = hold::link();
     agent.guard_by(Guard::new(config.state_guard_percent, loop_end));
-    let network = Network::start(&mut agent, &node, announce_config, &tally)?;
+    let peer_public_key = identity.as_ref().map(PeerIdentity::public_key);
+    let network = Network::start(&mut agent, &node, identity, announce_config, &tally)?;
     let (batches, batches_received) = mpsc::channel(BATCHES_WAITING_MAX);
     let (errands, errands_received) = mpsc::channel(ERRANDS_WAITING_MAX);
     let running = thread::spawn(agent, batches_received, errands_received)
@@ -93,6 +97,7 @@ pub async fn run(
     let running_agent = RunningAgent {
         node: node.clone(),
         boot_id: uuid::Uuid::new_v4().to_string(),
+        peer_public_key,
         control,
         status: running.status.clone(),
         tally,

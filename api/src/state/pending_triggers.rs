@@ -10,7 +10,7 @@ use std::{
 use model::{
     kinds::resource::ServiceKey,
     primitives::{name::Name, quantity::Timestamp},
-    wire::report::{PeerReport, Report},
+    wire::report::{Facts, PeerReport, Report},
 };
 use tokio::sync::Notify;
 
@@ -92,9 +92,12 @@ impl PendingTriggers {
     }
 }
 
-/// Returns true if the networks or addresses of the node differ between two reports.
+/// Returns true if the networks, addresses or the public key of the node differ between two reports.
 pub(crate) fn is_other_network(before: &Report, after: &Report) -> bool {
-    (&before.facts.subnets, &before.facts.addresses) != (&after.facts.subnets, &after.facts.addresses)
+    let Facts { addresses, subnets, peer_public_key, link_layer_addresses: _, kernel: _, capabilities: _ } =
+        &before.facts;
+    let after = &after.facts;
+    (subnets, addresses, peer_public_key) != (&after.subnets, &after.addresses, &after.peer_public_key)
 }
 
 /// Returns the nodes that a report states to be in another state than the previous report did.

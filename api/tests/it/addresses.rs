@@ -1,7 +1,7 @@
 //! Tests of the announcement of addresses with simulated agents over HTTP: candidates, takeovers, drains, leases,
 //! moves.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::body::Body;
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -523,6 +523,53 @@ async fn the_key_of_the_nodes_is_told_to_agents_only() {
     let told = feed(&server, "a").await.until("\"synced\"").await.concat();
     assert!(told.contains(&BASE64_STANDARD.encode([9; 32])), "the stored key counts");
     assert!(!store.statuses().await.unwrap().contains_key("peer-key"));
+}
+
+/// Returns the part of a report with the facts of a node, among them the public key of its agent.
+fn with_key(node: &str, key: Option<u8>) -> Value {
+    let address = format!("192.0.2.{}", host(node));
+    let mut facts = json!({ "addresses": [address], "subnets": { "eth0": ["192.0.2.0/24"] } });
+    if let Some(byte) = key {
+        facts["peerPublicKey"] = json!(BASE64_STANDARD.encode([byte; 32]));
+    }
+    json!({ "facts": facts })
+}
+
+/// The public keys that agents report reach the other candidates of an address with the address, and follow changes.
+/// Older agents, which reject unknown fields of candidates, find none there.
+#[tokio::test]
+async fn public_keys_of_agents_are_sent_with_the_address() {
+    let store = filled(1).await;
+    let server = start(&store, &["a", "b"]).await;
+    let (mut feed_a, mut feed_b) = (feed(&server, "a").await, feed(&server, "b").await);
+    for keys in [[Some(1), None], [Some(1), Some(2)], [Some(3), Some(2)]] {
+        for (node, key) in ["a", "b"].into_iter().zip(keys) {
+            send(&server, node, with_key(node, key)).await;
+        }
+        let by_name = ["a", "b"].into_iter().zip(keys);
+        let known = by_name.filter_map(|(node, key)| Some((node, BASE64_STANDARD.encode([key?; 32]))));
+        let wanted = format!(r#""peerPublicKeys":{}"#, json!(known.collect::<BTreeMap<_, _>>()));
+        for feed in [&mut feed_a, &mut feed_b] {
+            let line = feed.until(&wanted).await.pop().unwrap();
+            let frame: Value = serde_json::from_str(&line).unwrap();
+            let candidates = frame["address"]["announcement"]["candidates"].as_array().unwrap();
+            assert!(candidates.iter().all(|one| one.as_object().unwrap().len() == 3), "{line}");
+        }
+    }
+    let node = get(&server, "/v1/nodes/a").await;
+    assert_eq!(node["status"]["facts"]["peerPublicKey"], BASE64_STANDARD.encode([3; 32]));
+
+    for wrong in [json!("key"), json!(BASE64_STANDARD.encode([1; 31])), json!(7), json!("")] {
+        let mut report = report(1, with_key("a", None));
+        report["facts"]["peerPublicKey"] = wrong.clone();
+        let (status, body) = server.call("PUT", "/v1/nodes/a/report", Some(report)).await;
+        assert_eq!((status, &body["errors"][0]["pointer"]), (422, &json!("/facts/peerPublicKey")), "{body}");
+    }
+    // An agent that loses its key, or is replaced by an older one, has none any more.
+    send(&server, "a", with_key("a", None)).await;
+    let lines = feed_b.until("\"candidates\":[{").await;
+    let line = lines.last().unwrap();
+    assert!(!line.contains(&BASE64_STANDARD.encode([3; 32])), "{line}");
 }
 
 /// F128: a pool whose addresses are in no network of a node is reported as a problem.

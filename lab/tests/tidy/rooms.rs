@@ -62,6 +62,7 @@ pub(crate) const ROOMS: [(&str, &[&str]); 8] = [
             "hold",
             "journal",
             "enrol",
+            "peer_key",
             "preflight",
             "doctor",
             "ask",

@@ -18,7 +18,7 @@ use crate::{
         advertisement::{InterfaceName, WhenIsolated},
         resource::ServiceKey,
     },
-    primitives::{name::Name, quantity::Timestamp},
+    primitives::{name::Name, public_key::PublicKey, quantity::Timestamp},
 };
 
 /// Maximum number of candidates (nodes that may announce the address). More candidates would only add monitoring
@@ -107,6 +107,11 @@ pub struct Candidate {
     /// Interfaces of the node in that network. The node announces the load balancer address on these interfaces.
     #[schema(value_type = Vec<String>)]
     pub interfaces: BTreeSet<InterfaceName>,
+    /// Public key that the agent of the node has reported (X25519, RFC 7748), as base64 of 32 bytes. The node and
+    /// each other candidate derive from it the keys of BFD between them. Absent if the agent has reported none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub peer_public_key: Option<PublicKey>,
 }
 
 impl AddressSpec {

@@ -257,6 +257,7 @@ mod tests {
             node: name(node),
             address: ADDRESS.parse().unwrap(),
             interfaces: BTreeSet::new(),
+            peer_public_key: None,
         };
         Announcement { epoch, candidates: nodes.iter().map(candidate).collect(), ..Announcement::default() }
     }

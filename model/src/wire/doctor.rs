@@ -5,21 +5,30 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::primitives::{name::Name, quantity::Timestamp};
+use crate::{
+    cluster::snapshot::Snapshot,
+    kinds::resource::Kind,
+    primitives::{name::Name, quantity::Timestamp},
+};
 
 /// Maximum permitted difference between the clocks of a node and of the control server, in seconds. The limit
 /// tolerates that both clocks are read in whole seconds; NTP keeps them within 0.1 seconds.
 pub const CLOCK_SKEW_SECS_MAX: u64 = 5;
 /// Identifier of the diagnosis check that compares clocks.
 pub const CLOCK: &str = "clock";
+/// Identifier of the diagnosis check of the keys of BFD between nodes.
+pub const PEER_KEYS: &str = "peer-keys";
+
+/// Maximum number of nodes whose names a finding lists. Three names of the maximum length fit into a message.
+const NODES_NAMED_MAX: usize = 3;
 
 /// Findings about the machine of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Diagnosis {
     /// Name of the Node.
     pub node: Name,
-    /// Results of the checks, at most 257.
-    #[schema(max_items = 257)]
+    /// Results of the checks, at most 258.
+    #[schema(max_items = 258)]
     pub findings: Vec<Finding>,
 }
 
@@ -167,9 +176,50 @@ pub fn judge_clock(asked: Timestamp, node: Timestamp, answered: Timestamp) -> Fi
     )
 }
 
+/// Returns a finding if BFD between a node and other candidates of its addresses is authenticated by the key of all
+/// nodes, because one of the two agents has reported no public key; otherwise `None`.
+#[must_use]
+pub fn judge_peer_keys(snapshot: &Snapshot, node: &Name) -> Option<Finding> {
+    let records = snapshot.list(Kind::Address, None, None).filter_map(|object| object.as_address());
+    let mut without_key = BTreeSet::new();
+    for record in records.filter(|record| !record.services.is_empty()) {
+        let candidates = &record.announcement.candidates;
+        let is_monitoring = candidates.len() > 1 && candidates.iter().any(|one| one.node == *node);
+        let missing = candidates.iter().filter(|one| is_monitoring && one.peer_public_key.is_none());
+        without_key.extend(missing.map(|one| one.node.as_str()));
+    }
+    let names = match without_key.len() {
+        0 => return None,
+        1..=NODES_NAMED_MAX => Vec::from_iter(without_key).join(", "),
+        count => format!("{count} nodes"),
+    };
+    let why = "any node could send packets as another one with the key of all nodes, and so keep the addresses of a \
+               failed node on it";
+    Some(Finding {
+        check: PEER_KEYS.to_owned(),
+        state: FindingState::Warning,
+        message: format!(
+            "BFD with other nodes uses the key of all nodes: no public key was reported by {names}"
+        ),
+        why: Some(why.to_owned()),
+        fix: Some(format!("upgrade the agent of {names}; its log names the cause if it cannot store a key")),
+        safe_fix: None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::{
+        kinds::{
+            address::{AddressSpec, Candidate, name_of},
+            metadata::Metadata,
+            resource::{Object, Spec},
+        },
+        primitives::{public_key::PublicKey, quantity::Revision},
+    };
 
     #[test]
     fn a_clock_is_judged_by_what_control_saw_before_and_after() {
@@ -197,6 +247,42 @@ mod tests {
             )
         );
         assert_eq!(judged(i64::MIN).0, FindingState::Warning);
+    }
+
+    /// A record with the candidates a (with a key), b (without) and c (without), and one with a alone.
+    #[test]
+    fn a_node_without_a_key_is_found_for_each_node_that_monitors_it() {
+        let candidate = |node: &str, key: Option<u8>| Candidate {
+            node: Name::parse(node).unwrap(),
+            address: [192, 0, 2, 1].into(),
+            interfaces: BTreeSet::new(),
+            peer_public_key: key.map(|byte| PublicKey::new([byte; 32])),
+        };
+        let object = |last: u8, candidates: &[Candidate]| {
+            let mut record = AddressSpec::new([192, 0, 2, last].into(), None);
+            record.services.insert("default/web".to_owned().try_into().unwrap());
+            record.announcement.candidates = candidates.to_vec();
+            let metadata = Metadata::named(name_of(record.address), None);
+            Arc::new(Object { metadata, spec: Spec::Address(record) })
+        };
+        let (a, b, c) = (candidate("a", Some(1)), candidate("b", None), candidate("c", None));
+        let judge = |objects: Vec<Arc<Object>>, node: &str| {
+            let snapshot = Snapshot::from_objects(Revision(1), objects);
+            judge_peer_keys(&snapshot, &Name::parse(node).unwrap()).map(|finding| finding.message)
+        };
+        let alone = object(7, std::slice::from_ref(&a));
+        let message = |names| {
+            Some(format!(
+                "BFD with other nodes uses the key of all nodes: no public key was reported by {names}"
+            ))
+        };
+        let all = || vec![object(8, &[a.clone(), b.clone(), c.clone()]), Arc::clone(&alone)];
+        assert_eq!(judge(all(), "a"), message("b, c"));
+        assert_eq!(judge(all(), "b"), message("b, c"));
+        assert_eq!(judge(all(), "d"), None, "no candidate");
+        assert_eq!(judge(vec![alone.clone()], "a"), None, "no other candidate");
+        let keyed = candidate("b", Some(2));
+        assert_eq!(judge(vec![object(8, &[a.clone(), keyed])], "a"), None);
     }
 
     #[test]

@@ -10,7 +10,11 @@
 //! frame (a batch) and applies them together. The journal, in which an agent stores the state on disk,
 //! contains frames of the same format.
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -26,6 +30,7 @@ use crate::{
     },
     primitives::{
         name::{Label, Name},
+        public_key::PublicKey,
         quantity::{Position, Revision},
         secret::Secret,
     },
@@ -120,8 +125,9 @@ pub struct NetworkState {
     #[serde(default, rename = "serviceCIDRs", skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub service_cidrs: BTreeSet<IpNet>,
-    /// Key that authenticates BFD between nodes (RFC 5880 §6.7), in base64. Absent if nodes do not monitor
-    /// each other.
+    /// Key that authenticates BFD between two nodes (RFC 5880 §6.7) if one of them has no key in
+    /// `peerPublicKeys` of the address, in base64. The same for all nodes, so each of them could use it to speak
+    /// as another one. Absent if nodes do not monitor each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub peer_key: Option<Secret>,
@@ -150,6 +156,12 @@ pub struct AddressState {
     /// Nodes that may announce the address by ARP or NDP, in order of rank, and the Advertisements that
     /// announce it by BGP.
     pub announcement: Announcement,
+    /// Public keys of the candidates by node (X25519, RFC 7748), each as base64 of 32 bytes. Two candidates that
+    /// both have one authenticate BFD between them by keys that they derive from it. Absent for the candidates
+    /// whose agents have reported none. Not a part of the candidates, whose unknown fields older agents reject.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, String>)]
+    pub peer_public_keys: BTreeMap<Name, PublicKey>,
 }
 
 /// Settings of one node.

@@ -242,7 +242,7 @@ impl AddressUse {
     /// Creates the use of an address from [`AddressState`], the data that nodes receive.
     #[must_use]
     pub fn of(state: &AddressState) -> Self {
-        let AddressState { address: _, revision: _, services, announcement } = state;
+        let AddressState { address: _, revision: _, services, announcement, peer_public_keys: _ } = state;
         Self {
             services: services.clone(),
             nodes: announcement.candidates.iter().map(|candidate| candidate.node.clone()).collect(),

@@ -19,6 +19,7 @@ use crate::{
     kinds::{event::Event, node::ProxyMode, resource::ServiceKey, service::Protocol},
     primitives::{
         name::Name,
+        public_key::PublicKey,
         quantity::{Port, Position, Revision, Timestamp},
     },
     wire::{
@@ -333,6 +334,11 @@ pub struct Facts {
     /// them the announcements of nodes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub link_layer_addresses: BTreeMap<String, String>,
+    /// Public key of the agent (X25519, RFC 7748), as base64 of 32 bytes. Nodes that monitor each other derive
+    /// from it the keys of BFD between them. Absent if the agent has no key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, min_length = 44, max_length = 44)]
+    pub peer_public_key: Option<PublicKey>,
     /// Release of the kernel, such as `6.8.0`, at most 256 bytes.
     #[serde(default)]
     #[schema(max_length = 256)]

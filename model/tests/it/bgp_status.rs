@@ -259,8 +259,12 @@ fn f126_the_status_gives_the_first_reason_for_a_missing_announcement() {
 #[test]
 fn an_address_with_two_types_of_announcement_needs_both() {
     let mut world = World::new();
-    let candidate =
-        Candidate { node: name("a"), address: "192.0.2.1".parse().unwrap(), interfaces: [].into() };
+    let candidate = Candidate {
+        node: name("a"),
+        address: "192.0.2.1".parse().unwrap(),
+        interfaces: [].into(),
+        peer_public_key: None,
+    };
     world.record.announcement.candidates.push(candidate);
     world.say("a", vec![up("tor-1")], &[told(&["tor-1"])]);
     assert!(

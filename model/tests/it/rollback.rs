@@ -145,6 +145,7 @@ fn order(address: IpAddr, if_epoch: u64, nodes: [&str; 2]) -> Operation {
         node: node.parse().unwrap(),
         address: [172, 16, 0, u8::try_from(index).unwrap() + 1].into(),
         interfaces: [InterfaceName::try_from("eth0".to_owned()).unwrap()].into(),
+        peer_public_key: None,
     };
     let mut candidates: Vec<_> = ["n1", "n2"].into_iter().enumerate().map(candidate).collect();
     candidates.sort_by_key(|candidate| nodes.iter().position(|node| *node == candidate.node.as_str()));

@@ -36,6 +36,7 @@ fn record(address: &str, candidates: &[&str]) -> Object {
         node: name(node),
         address: "172.17.8.1".parse().unwrap(),
         interfaces: BTreeSet::new(),
+        peer_public_key: None,
     };
     record.announcement.candidates = candidates.iter().map(candidate).collect();
     Object { metadata: Metadata::named(name_of(record.address), None), spec: Spec::Address(record) }

@@ -9,10 +9,13 @@ use std::{
 
 use ::bfd::{Algorithm, Interval, Key, State};
 use bfd_runner::{Bfd, HANDOVER, PeerKey, PeerState, RESTART, SessionConfig};
-use model::{kinds::advertisement::InterfaceName, primitives::secret::Secret};
+use model::{
+    kinds::advertisement::InterfaceName,
+    primitives::{name::Name, secret::Secret},
+};
 use sha2::{Digest as _, Sha256};
 use tokio::{runtime::Handle, sync::mpsc};
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use super::{
     Announcing,
@@ -23,12 +26,12 @@ use super::{
 use crate::AnnounceConfig;
 use crate::ownership::{
     io_traits::{OnExit, Presence, SentFrames, Session, Station, Watch, Wire, WireEvent},
-    owners::Pair,
+    owners::{MonitoredPeer, Pair},
 };
+use crate::peer_keys::{PeerIdentity, WeakPublicKey};
 
-/// Auth Key ID (RFC 5880 §4.4) that BFD between agents uses in every packet. There is only one key, so the ID
-/// never changes.
-const KEY_ID: u8 = 1;
+/// Auth Key ID (RFC 5880 §4.4) of the key of all nodes.
+const SHARED_KEY_ID: u8 = 1;
 /// Length of a key in bytes (RFC 5880 §4.4).
 const KEY_BYTES: usize = 20;
 
@@ -139,32 +142,91 @@ fn reply(presence: &Presence) -> Option<Reply> {
 pub struct Peers {
     bfd: Bfd,
     config: AnnounceConfig,
+    identity: Option<PeerIdentity>,
+    /// Keys of the present sessions, so that a change of one peer derives no other key again.
+    keys: BTreeMap<Pair, (MonitoredPeer, Result<Key, WeakPublicKey>)>,
+    /// Nodes whose sessions use the key of all nodes, so that each is logged once.
+    sharing: BTreeSet<Name>,
 }
 
 impl Peers {
-    /// Wraps a BFD instance. Changes of session states are forwarded to the announcing thread.
+    /// Wraps a BFD instance. Changes of session states are forwarded to the announcing thread. `identity` is the
+    /// private key of this node, if it has one.
     #[must_use]
-    pub fn new(bfd: Bfd, config: AnnounceConfig, announcing: Announcing) -> Self {
+    pub fn new(
+        bfd: Bfd,
+        config: AnnounceConfig,
+        identity: Option<PeerIdentity>,
+        announcing: Announcing,
+    ) -> Self {
         let mut news = bfd.news();
         Handle::current().spawn(async move {
             while news.changed().await.is_ok() {
                 announcing.tell(Message::Sessions);
             }
         });
-        Self { bfd, config }
+        Self { bfd, config, identity, keys: BTreeMap::new(), sharing: BTreeSet::new() }
+    }
+
+    /// Returns the key of the session with a peer: the one of this pair of nodes or, if one of them has none, the
+    /// one of all nodes.
+    fn key_for(
+        &mut self,
+        pair: Pair,
+        peer: &MonitoredPeer,
+        shared_key: Option<&Key>,
+    ) -> Result<Option<Key>, WeakPublicKey> {
+        let (Some(public), Some(identity)) = (&peer.public_key, &self.identity) else {
+            return Ok(shared_key.cloned());
+        };
+        let derive = || (peer.clone(), identity.session_key(&peer.node, public, pair));
+        let (of, key) = self.keys.entry(pair).or_insert_with(derive);
+        if of != peer {
+            (*of, *key) = derive();
+        }
+        key.clone().map(Some)
+    }
+
+    /// Logs the nodes whose sessions begin or cease to use the key of all nodes.
+    fn log_sharing(&mut self, peers: &BTreeMap<Pair, MonitoredPeer>) {
+        let is_sharing = |peer: &&MonitoredPeer| peer.public_key.is_none() || self.identity.is_none();
+        let sharing: BTreeSet<_> = peers.values().filter(is_sharing).map(|peer| peer.node.clone()).collect();
+        for node in sharing.difference(&self.sharing) {
+            info!(
+                %node,
+                "BFD with this node is authenticated by the key of all nodes, because this pair has no key:                  upgrade both agents and the control servers"
+            );
+        }
+        for node in self.sharing.difference(&sharing) {
+            info!(%node, "BFD with this node is no longer authenticated by the key of all nodes");
+        }
+        self.sharing = sharing;
     }
 }
 
 impl Watch for Peers {
-    fn set_peers(&mut self, pairs: &BTreeSet<Pair>, key: Option<&Secret>) {
+    fn set_peers(&mut self, peers: &BTreeMap<Pair, MonitoredPeer>, shared_key: Option<&Secret>) {
         let interval = match Interval::new(self.config.peer_interval) {
             Ok(interval) => interval,
             Err(error) => return error!(%error, "peer nodes cannot be monitored"),
         };
-        let config = SessionConfig::new(interval, self.config.peer_multiplier, key.and_then(key_of));
-        let wanted =
-            pairs.iter().map(|pair| (PeerKey { local: pair.local, peer: pair.peer }, config.clone()));
-        if let Err(error) = self.bfd.set_peers(wanted.collect()) {
+        let shared_key = shared_key.and_then(shared_key_of);
+        self.log_sharing(peers);
+        self.keys.retain(|pair, _| peers.contains_key(pair));
+        let mut wanted = BTreeMap::new();
+        for (pair, peer) in peers {
+            match self.key_for(*pair, peer, shared_key.as_ref()) {
+                Ok(key) => {
+                    let config = SessionConfig::new(interval, self.config.peer_multiplier, key);
+                    wanted.insert(PeerKey { local: pair.local, peer: pair.peer }, config);
+                }
+                // A session that anybody could take part in would be worse than none.
+                Err(WeakPublicKey) => {
+                    warn!(node = %peer.node, "the node is not monitored, because it reports a weak public key");
+                }
+            }
+        }
+        if let Err(error) = self.bfd.set_peers(wanted) {
             error!(%error, "peer nodes cannot be monitored");
         }
     }
@@ -193,9 +255,10 @@ fn session(state: &PeerState) -> Session {
     }
 }
 
-/// Derives the BFD key from the cluster secret. The secret may be longer than a key, so its digest is used.
-fn key_of(secret: &Secret) -> Option<Key> {
+/// Derives the BFD key of all nodes from the cluster secret. The secret may be longer than a key, so its digest is
+/// used.
+fn shared_key_of(secret: &Secret) -> Option<Key> {
     let digest = Sha256::digest(secret.reveal().as_bytes());
     let secret = ::bfd::Secret::new(digest.get(..KEY_BYTES)?).ok()?;
-    Some(Key::symmetric(KEY_ID, Algorithm::MeticulousKeyedSha1, secret))
+    Some(Key::symmetric(SHARED_KEY_ID, Algorithm::MeticulousKeyedSha1, secret))
 }

@@ -19,6 +19,7 @@ mod failures;
 pub mod l2;
 pub mod neighbours;
 pub mod ownership;
+pub mod peer_keys;
 pub mod ping;
 mod settings;
 mod show;
@@ -75,8 +76,8 @@ pub struct Following {
     /// Services that the next kernel update changes. Addresses added to these Services are announced only
     /// after that update.
     pub changing: BTreeSet<ServiceKey>,
-    /// Secret shared by all nodes, from which the BFD authentication key between them is derived; `None`
-    /// disables authentication.
+    /// Secret shared by all nodes, from which the BFD authentication key of pairs of nodes without keys of their
+    /// own is derived; `None` disables authentication of these pairs.
     pub key: Option<Secret>,
 }
 

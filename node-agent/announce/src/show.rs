@@ -18,7 +18,7 @@ use super::{
 use crate::ownership::{
     io_traits::{Presence, SentFrames},
     machine::{Liveness, OwnershipConflict, Party},
-    owners::{Entry, Pair},
+    owners::{Entry, MonitoredPeer, Pair},
     words,
 };
 
@@ -140,7 +140,7 @@ impl Show {
     }
 
     /// Removes all nodes from the status that are not in `watched`.
-    pub(super) fn forget_peers(&mut self, watched: &BTreeMap<Pair, Name>) {
+    pub(super) fn forget_peers(&mut self, watched: &BTreeMap<Pair, MonitoredPeer>) {
         let before = self.peers.len();
         self.peers.retain(|pair, _| watched.contains_key(pair));
         self.failures.retain(|pair| watched.contains_key(pair));

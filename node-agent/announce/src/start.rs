@@ -14,18 +14,21 @@ use super::{
     l2::announcer::{Announcer, Timing},
     l2::machine::REFRESH_INTERVAL,
     neighbours::KernelNeighbours,
+    peer_keys::PeerIdentity,
     ping::{Ping, SETTLE_TIME},
     thread::{Message, Parts},
 };
 use crate::AnnounceConfig;
 
 /// Starts announcing on the interfaces in `links`, in the network namespace of the calling thread. Must be
-/// called inside a tokio runtime. Other nodes are monitored by `bfd`.
+/// called inside a tokio runtime. Other nodes are monitored by `bfd`, and authenticated by keys that `identity` and
+/// their public keys agree on; without `identity`, by the key of all nodes.
 ///
 /// # Errors
 /// Returns an I/O error if sockets or threads cannot be created.
 pub fn start(
     node: Name,
+    identity: Option<PeerIdentity>,
     config: AnnounceConfig,
     bfd: Bfd,
     links: watch::Receiver<Links>,
@@ -41,7 +44,7 @@ pub fn start(
     let parts = Parts {
         node,
         wire: Box::new(L2::new(announcer, conflicts, ping, announcing.clone())),
-        watch: Box::new(Peers::new(bfd, config, announcing.clone())),
+        watch: Box::new(Peers::new(bfd, config, identity, announcing.clone())),
         neighbours: Box::new(KernelNeighbours::open()?),
         detection_time: config.detection_time(),
     };

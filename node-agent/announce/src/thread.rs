@@ -24,7 +24,7 @@ use crate::ownership::{
     io_traits::{Neighbours, OnExit, Presence, Station, Watch, Wire, WireEvent},
     liveness,
     machine::{Input, Liveness, ObservedStation, Output, Party, Phase},
-    owners::{Ordering, Owners, Pair},
+    owners::{MonitoredPeer, Ordering, Owners, Pair},
 };
 
 /// Time for which a newly monitored node counts as alive, in addition to the detection time. Both systems
@@ -94,7 +94,7 @@ pub(super) fn run(parts: Parts, messages: &Receiver<Message>, shown: watch::Send
         patience: detection_time + UNHEARD_GRACE,
         detection_time,
         present: BTreeMap::new(),
-        pairs: BTreeSet::new(),
+        peers: BTreeMap::new(),
         key: None,
         count_at: Instant::now() + COUNT_INTERVAL,
         leaving: None,
@@ -133,7 +133,7 @@ struct OwnershipThread {
     patience: Duration,
     detection_time: Duration,
     present: BTreeMap<IpAddr, Presence>,
-    pairs: BTreeSet<Pair>,
+    peers: BTreeMap<Pair, MonitoredPeer>,
     key: Option<Secret>,
     count_at: Instant,
     leaving: Option<Leaving>,
@@ -153,7 +153,7 @@ impl OwnershipThread {
     /// shorter than the detection time, so that a longer wait is a pause of the process.
     fn poll_timeout(&self, now: Instant) -> Instant {
         let until = self.leaving.as_ref().map(|leaving| leaving.until);
-        let awake_at = (!self.pairs.is_empty()).then(|| now + self.detection_time / 2);
+        let awake_at = (!self.peers.is_empty()).then(|| now + self.detection_time / 2);
         [self.owners.poll_timeout(), until, awake_at].into_iter().flatten().fold(self.count_at, Instant::min)
     }
 
@@ -161,7 +161,7 @@ impl OwnershipThread {
     /// this node down. Must be called before messages are processed, which may date from the pause.
     fn notice_pause(&mut self, began: Instant, ended: Instant) {
         let waited = ended.saturating_duration_since(began);
-        if !self.pairs.is_empty() && waited > self.detection_time {
+        if !self.peers.is_empty() && waited > self.detection_time {
             info!(
                 milliseconds = waited.as_millis(),
                 "the agent was paused; probing before further announcements"
@@ -298,27 +298,29 @@ impl OwnershipThread {
     }
 
     fn follow_peers(&mut self, key: Option<Secret>, now: Instant, random: u64) {
-        let nodes = self.owners.pairs();
-        let pairs: BTreeSet<_> = nodes.keys().copied().take(PEERS_MAX).collect();
-        if pairs.len() < nodes.len() {
+        let mut peers = self.owners.pairs();
+        let wanted = peers.len();
+        if let Some((first_excess, _)) = peers.iter().nth(PEERS_MAX) {
+            let first_excess = *first_excess;
+            peers.split_off(&first_excess);
             warn!(
-                wanted = nodes.len(),
-                watched = pairs.len(),
+                wanted,
+                watched = peers.len(),
                 "more candidates than can be monitored; \
                                                                 the excess candidates are not monitored"
             );
         }
-        if pairs != self.pairs || key != self.key {
-            (self.pairs, self.key) = (pairs, key);
-            self.watch.set_peers(&self.pairs, self.key.as_ref());
-            self.show.forget_peers(&nodes);
+        if peers != self.peers || key != self.key {
+            (self.peers, self.key) = (peers, key);
+            self.watch.set_peers(&self.peers, self.key.as_ref());
+            self.show.forget_peers(&self.peers);
             self.follow_sessions(now, random);
         }
     }
 
     fn follow_sessions(&mut self, now: Instant, random: u64) {
         let sessions = self.watch.sessions();
-        for (pair, node) in self.owners.pairs() {
+        for (pair, MonitoredPeer { node, .. }) in self.owners.pairs() {
             let (Some(session), Some(before)) = (sessions.get(&pair), self.owners.liveness(pair)) else {
                 continue;
             };
@@ -341,8 +343,9 @@ impl OwnershipThread {
         let candidates = self.owners.get(address).map(|entry| &entry.state.announcement.candidates);
         let candidate = candidates.into_iter().flatten().find(|candidate| is_it(candidate.address));
         let watched = || self.owners.pairs().into_iter().find(|(pair, _)| is_it(pair.peer));
-        let name =
-            candidate.map(|candidate| candidate.node.clone()).or_else(|| watched().map(|(_, node)| node));
+        let name = candidate
+            .map(|candidate| candidate.node.clone())
+            .or_else(|| watched().map(|(_, peer)| peer.node));
         ObservedStation { party: name.map_or(Party::Stranger, Party::Candidate), mac, interface }
     }
 

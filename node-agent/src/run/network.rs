@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use announce::{self, AnnounceConfig, Announcing, ownership::io_traits::OnExit};
+use announce::{self, AnnounceConfig, Announcing, ownership::io_traits::OnExit, peer_keys::PeerIdentity};
 use anyhow::Context as _;
 use bfd_runner::Bfd;
 use health::CheckedEndpoints;
@@ -32,10 +32,11 @@ pub(super) struct Network {
 
 impl Network {
     /// Starts the announcements, BGP and health checks, and attaches them to `agent`. Must be called inside a
-    /// tokio runtime, before the agent first updates the kernel.
+    /// tokio runtime, before the agent first updates the kernel. `identity` authenticates BFD with single nodes.
     pub(super) fn start(
         agent: &mut Agent,
         node: &Name,
+        identity: Option<PeerIdentity>,
         config: AnnounceConfig,
         tally: &Tally,
     ) -> anyhow::Result<Self> {
@@ -47,7 +48,7 @@ impl Network {
         let speaker =
             Arc::new(Speaker::start(node, bfd.share(), links.clone()).context("BGP cannot be started")?);
         let announcer =
-            announce::start::start(node.clone(), config, bfd, links.clone(), &announcing, messages)
+            announce::start::start(node.clone(), identity, config, bfd, links.clone(), &announcing, messages)
                 .context("addresses cannot be announced")?;
         agent.announce_by(announcing.clone());
         let routing = Routing::new(Box::new(Speakers::new(Arc::clone(&speaker))));

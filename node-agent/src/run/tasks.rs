@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use anyhow::Context as _;
 use base::service_manager::Notifier;
 use futures::{FutureExt as _, future::join_all};
-use model::primitives::{name::Name, quantity::Position};
+use model::primitives::{name::Name, public_key::PublicKey, quantity::Position};
 use tokio::{
     net::TcpListener,
     sync::{mpsc, watch},
@@ -58,6 +58,7 @@ impl Tasks {
 pub(super) struct RunningAgent {
     pub(super) node: Name,
     pub(super) boot_id: String,
+    pub(super) peer_public_key: Option<PublicKey>,
     pub(super) control: Arc<Control>,
     pub(super) status: watch::Receiver<Status>,
     pub(super) tally: Tally,
@@ -151,6 +152,7 @@ impl RunningAgent {
             control: Arc::clone(&self.control),
             node: self.node.clone(),
             boot_id: self.boot_id.clone(),
+            peer_public_key: self.peer_public_key,
             tally: self.tally.clone(),
             announcing: network.announcing.clone(),
         };

@@ -32,7 +32,7 @@ use node_agent::{
     announce::{
         self, Announcing, Running,
         io_traits::{Neighbours, OnExit, Presence, SentFrames, Session, Watch, Wire},
-        owners::Pair,
+        owners::{MonitoredPeer, Pair},
         thread::Parts,
     },
     dataplane::memory::MemoryKernel,
@@ -76,7 +76,7 @@ impl Wire for Recorder {
 struct Nobody;
 
 impl Watch for Nobody {
-    fn set_peers(&mut self, _: &BTreeSet<Pair>, _: Option<&Secret>) {}
+    fn set_peers(&mut self, _: &BTreeMap<Pair, MonitoredPeer>, _: Option<&Secret>) {}
     fn sessions(&self) -> BTreeMap<Pair, Session> {
         BTreeMap::new()
     }
@@ -110,7 +110,8 @@ fn with_address(number: u16, revision: u64) -> CompiledService {
 
 fn address(number: u16, epoch: u64) -> AddressState {
     let interfaces = BTreeSet::from([InterfaceName::try_from("eth0".to_owned()).unwrap()]);
-    let candidate = Candidate { node: node_name(), address: [192, 0, 2, 1].into(), interfaces };
+    let candidate =
+        Candidate { node: node_name(), address: [192, 0, 2, 1].into(), interfaces, peer_public_key: None };
     AddressState {
         address: vip(number),
         revision: Revision(epoch),
@@ -123,6 +124,7 @@ fn address(number: u16, epoch: u64) -> AddressState {
             probe_first: false,
             advertisements: BTreeSet::new(),
         },
+        peer_public_keys: BTreeMap::new(),
     }
 }
 

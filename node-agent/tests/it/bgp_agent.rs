@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     io::Write as _,
     net::{IpAddr, SocketAddr, TcpListener},
     sync::Arc,
@@ -137,6 +137,7 @@ fn frames(bgp: BgpState) -> Vec<Frame> {
         revision: Revision(9),
         services: [service_key(1)].into(),
         announcement: Announcement { advertisements: [name("all")].into(), ..Announcement::default() },
+        peer_public_keys: BTreeMap::new(),
     };
     let last = frames.len() - 1;
     frames.insert(last, Frame::Address { address: Arc::new(address) });

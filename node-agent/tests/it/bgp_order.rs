@@ -116,6 +116,7 @@ fn address(number: u16) -> AddressState {
         revision: Revision(1),
         services: BTreeSet::from([service_key(number)]),
         announcement: Announcement { advertisements, ..Announcement::default() },
+        peer_public_keys: BTreeMap::new(),
     }
 }
 

@@ -120,6 +120,7 @@ fn address(text: &str, services: &[u16], advertisements: &[&str]) -> Arc<Address
         revision: Revision(1),
         services: services.iter().copied().map(service_key).collect(),
         announcement: Announcement { advertisements, ..Announcement::default() },
+        peer_public_keys: BTreeMap::new(),
     })
 }
 
@@ -546,6 +547,7 @@ fn ranked(text: &str, nodes: &[&str], advertisements: &[&str]) -> Arc<AddressSta
         node: name(node),
         address: ip("192.0.2.9"),
         interfaces: [InterfaceName::try_from("eth0".to_owned()).unwrap()].into(),
+        peer_public_key: None,
     };
     state.announcement.candidates = nodes.iter().map(candidate).collect();
     Arc::new(state)

@@ -65,6 +65,7 @@ mod nftables_state;
 mod nftables_traffic;
 mod ownership;
 mod ownership_simulation;
+mod peer_keys;
 mod preflight;
 mod previews;
 mod report;

@@ -2,7 +2,7 @@
 //! actions and reports must be as listed, line by line.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
@@ -529,7 +529,12 @@ fn f117_every_address_learns_whether_the_control_server_is_reached() {
         ["192.0.2.1", "192.0.2.2", "192.0.2.40"].map(|text| text.parse::<IpAddr>().unwrap());
     let service = ServiceKey::try_from("default/web".to_owned()).unwrap();
     let interfaces = BTreeSet::from([InterfaceName::try_from("eth0".to_owned()).unwrap()]);
-    let candidate = |node, address| Candidate { node: name(node), address, interfaces: interfaces.clone() };
+    let candidate = |node, address| Candidate {
+        node: name(node),
+        address,
+        interfaces: interfaces.clone(),
+        peer_public_key: None,
+    };
     let announcement = Announcement {
         epoch: 1,
         candidates: vec![candidate("b", own), candidate("c", other)],
@@ -537,7 +542,13 @@ fn f117_every_address_learns_whether_the_control_server_is_reached() {
         ..Announcement::default()
     };
     let services = BTreeSet::from([service.clone()]);
-    let state = AddressState { address: vip, revision: Revision(1), services, announcement };
+    let state = AddressState {
+        address: vip,
+        revision: Revision(1),
+        services,
+        announcement,
+        peer_public_keys: BTreeMap::new(),
+    };
     let now = Instant::now();
     let mut owners = Owners::new(name("b"));
     owners.set_control(true, now, 0);

@@ -13,7 +13,7 @@ use model::{
     },
     wire::{
         ask::{Question, Reply},
-        doctor::{Diagnosis, FixReport, FixRequest, judge_clock},
+        doctor::{Diagnosis, FixReport, FixRequest, judge_clock, judge_peer_keys},
     },
 };
 use utoipa::openapi::HttpMethod;
@@ -88,6 +88,7 @@ async fn read(
     match reply.map_err(|error| error.problem(&node))? {
         Reply::Doctor { mut findings, clock } => {
             findings.extend(clock.map(|clock| judge_clock(asked, clock, answered)));
+            findings.extend(judge_peer_keys(&state.hub.load().snapshot, &node));
             Ok(render(form, &Diagnosis { node, findings }))
         }
         Reply::Failed { message } => Err(cannot_say(&node, &message)),

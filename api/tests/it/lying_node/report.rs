@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     assert_complete, properties,
-    world::{ADDRESS, SINCE, STRANGER, World, assert_same, checked},
+    world::{ADDRESS, SINCE, STRANGER, World, assert_same, checked, public_key},
 };
 use crate::support::START;
 
@@ -36,6 +36,12 @@ fn lies(field: &str) -> Vec<Value> {
             }],
         })
     };
+    let stolen_key = |host: u8| {
+        json!({
+            "addresses": ["198.51.100.9"], "subnets": { "eth0": ["198.51.100.0/24"] },
+            "peerPublicKey": public_key(host),
+        })
+    };
     let down = |address: &str| checked(address, "Unhealthy");
     match field {
         "bootId" => vec![json!("boot-n1"), json!("")],
@@ -63,6 +69,9 @@ fn lies(field: &str) -> Vec<Value> {
             json!({ "addresses": [], "kernel": "0.0.1", "capabilities": [] }),
             // The link-layer address of another machine, as if it were one of its own.
             json!({ "addresses": ["198.51.100.9"], "linkLayerAddresses": { "eth0": "02:00:00:00:00:01", "eth1": "ff:ff:ff:ff:ff:ff" } }),
+            // The public key of another node (see `honest_report`), and one with which everybody agrees on the same key.
+            stolen_key(1),
+            stolen_key(0),
             // The link-layer address of the stranger of whom the owner warns.
             json!({
                 "addresses": ["198.51.100.9"], "linkLayerAddresses": { "eth0": STRANGER },

@@ -4,6 +4,7 @@
 use std::{cell::Cell, time::Duration};
 
 use api::base::config::Settings;
+use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -173,7 +174,12 @@ fn frame_of(frame: &str) -> Option<String> {
     match frame["type"].as_str().unwrap() {
         "start" | "synced" | "heartbeat" => return None,
         "network" => frame["checkers"].as_array_mut().unwrap().retain(|node| !is_liar(node)),
-        "address" => without_liar(&mut frame["address"]["announcement"]),
+        "address" => {
+            without_liar(&mut frame["address"]["announcement"]);
+            if let Some(keys) = frame["address"]["peerPublicKeys"].as_object_mut() {
+                keys.remove("n9");
+            }
+        }
         _ => {}
     }
     for part in ["service", "address"] {
@@ -234,6 +240,11 @@ pub(super) fn checked(address: &str, state: &str) -> Value {
     json!({ "address": address, "port": 80, "state": state, "since": SINCE, "message": format!("is {state}") })
 }
 
+/// Returns the public key of the node with this number.
+pub(super) fn public_key(host: u8) -> String {
+    BASE64_STANDARD.encode([host; 32])
+}
+
 /// Returns the true report of a node that has verified everything.
 pub(super) fn honest_report(node: &str) -> Value {
     let (everything, host) = (format!("{START}-1000000"), node.trim_start_matches('n'));
@@ -243,7 +254,10 @@ pub(super) fn honest_report(node: &str) -> Value {
     json!({
         "bootId": format!("boot-{node}"), "agentVersion": "0.1.0", "mode": "nftables",
         "received": everything, "applied": everything, "verified": everything,
-        "facts": { "addresses": [address], "subnets": subnets, "kernel": "6.8.0", "capabilities": ["nftables"] },
+        "facts": {
+            "addresses": [address], "subnets": subnets, "kernel": "6.8.0", "capabilities": ["nftables"],
+            "peerPublicKey": public_key(host.parse().unwrap()),
+        },
         "health": { "default/web": [checked(&own, "Healthy"), checked("10.1.0.1", "Healthy")] },
         "healthComplete": true,
     })

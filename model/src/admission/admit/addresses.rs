@@ -341,6 +341,13 @@ impl<'a> Ledger<'a> {
             };
             let mut order = former.announcement;
             order.candidates.retain(|candidate| is_there(&candidate.node));
+            // Keys are no part of the order: with a former key, the nodes would lose their sessions.
+            for candidate in &mut order.candidates {
+                let mut now = record.announcement.candidates.iter();
+                if let Some(now) = now.find(|now| now.node == candidate.node) {
+                    candidate.peer_public_key = now.peer_public_key;
+                }
+            }
             let is_so = record.announcement.candidates == order.candidates;
             if record.services.is_empty() || order.candidates.is_empty() || is_so {
                 continue;

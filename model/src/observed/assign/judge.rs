@@ -224,7 +224,8 @@ impl EvaluationContext<'_> {
             return Err(IneligibleReason::NoInterface);
         }
         let own = self.own_address(name, node, facts, &networks).ok_or(IneligibleReason::NoOwnAddress)?;
-        Ok(Candidate { node: name.clone(), address: own, interfaces })
+        let peer_public_key = facts.peer_public_key;
+        Ok(Candidate { node: name.clone(), address: own, interfaces, peer_public_key })
     }
 
     /// Returns an address of the node itself in one of the networks, if any. In order of preference: the

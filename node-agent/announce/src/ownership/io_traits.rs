@@ -9,7 +9,7 @@ use std::{
 
 use model::{kinds::advertisement::InterfaceName, primitives::secret::Secret};
 
-use super::owners::Pair;
+use super::owners::{MonitoredPeer, Pair};
 
 /// Desired presence of a load balancer address on some interfaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,8 +100,9 @@ pub enum Session {
 
 /// Monitoring of other nodes, as used by address ownership. Implemented with BFD by `Peers` in `adapters`.
 pub trait Watch: Send {
-    /// Sets the nodes to monitor. Sessions with unchanged nodes continue.
-    fn set_peers(&mut self, pairs: &BTreeSet<Pair>, key: Option<&Secret>);
+    /// Sets the nodes to monitor, and the key of all nodes, for nodes without a key of their own. Sessions with
+    /// unchanged nodes continue.
+    fn set_peers(&mut self, peers: &BTreeMap<Pair, MonitoredPeer>, shared_key: Option<&Secret>);
     /// Returns the session state of each monitored node, by the pair of addresses over which it is monitored.
     fn sessions(&self) -> BTreeMap<Pair, Session>;
     /// Sends AdminDown to the other nodes, with the diagnostic for a handover or for a restart.

@@ -11,7 +11,7 @@ use std::{
 use base::Gate;
 use model::{
     kinds::{address::Candidate, advertisement::InterfaceName, resource::ServiceKey},
-    primitives::name::Name,
+    primitives::{name::Name, public_key::PublicKey},
     wire::feed::AddressState,
 };
 
@@ -73,9 +73,19 @@ pub struct Ordering<'a> {
     pub unheard_until: Instant,
 }
 
+/// Other node that this node monitors, with the data that authenticates it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MonitoredPeer {
+    /// Name of the other node.
+    pub node: Name,
+    /// Public key of the other node. `None` if it has none or this node has none: sessions then use the key of
+    /// all nodes. Both nodes receive the same address state, so both come to the same result.
+    pub public_key: Option<PublicKey>,
+}
+
 #[derive(Debug)]
 struct MonitoredNode {
-    node: Name,
+    peer: MonitoredPeer,
     liveness: Liveness,
     addresses: BTreeSet<IpAddr>,
 }
@@ -139,8 +149,8 @@ impl Owners {
     /// Returns the nodes to monitor, by address pair: the other candidates of every address for which this
     /// node is a candidate.
     #[must_use]
-    pub fn pairs(&self) -> BTreeMap<Pair, Name> {
-        self.pairs.iter().map(|(pair, watched)| (*pair, watched.node.clone())).collect()
+    pub fn pairs(&self) -> BTreeMap<Pair, MonitoredPeer> {
+        self.pairs.iter().map(|(pair, watched)| (*pair, watched.peer.clone())).collect()
     }
 
     /// Returns the liveness of the node at this address pair, or `None` if the pair is not monitored.
@@ -182,9 +192,12 @@ impl Owners {
         let mut inputs = vec![Input::Control(self.has_control), Input::Ordered(order)];
         for (pair, node) in self.pairs_of(&state) {
             let unknown = Liveness::Unknown { until: unheard_until };
-            let fresh =
-                || MonitoredNode { node: node.clone(), liveness: unknown, addresses: BTreeSet::new() };
+            let public_key = self.public_key_of(&node, &state);
+            let peer = MonitoredPeer { node: node.clone(), public_key };
+            let fresh = || MonitoredNode { peer, liveness: unknown, addresses: BTreeSet::new() };
             let watched = self.pairs.entry(pair).or_insert_with(fresh);
+            // The records of all addresses have the same key, except while a changed key reaches them one by one.
+            watched.peer.public_key = public_key;
             watched.addresses.insert(address);
             inputs.push(Input::Peer(node, watched.liveness));
         }
@@ -208,6 +221,7 @@ impl Owners {
         let nothing = AddressState {
             services: BTreeSet::new(),
             announcement: model::kinds::address::Announcement::default(),
+            peer_public_keys: BTreeMap::new(),
             ..(*entry.state).clone()
         };
         self.unlink(&entry.state, &nothing);
@@ -256,7 +270,7 @@ impl Owners {
             return;
         }
         watched.liveness = liveness;
-        let (node, addresses) = (watched.node.clone(), watched.addresses.clone());
+        let (node, addresses) = (watched.peer.node.clone(), watched.addresses.clone());
         for address in addresses {
             self.feed(address, [Input::Peer(node.clone(), liveness)], now, random);
         }
@@ -372,6 +386,12 @@ impl Owners {
         let others = candidates.iter().filter(|candidate| candidate.node != self.me);
         let local = own.address;
         others.map(|other| (Pair { local, peer: other.address }, other.node.clone())).collect()
+    }
+
+    /// Returns the public key of another candidate, or `None` if one of the two nodes has none.
+    fn public_key_of(&self, node: &Name, state: &AddressState) -> Option<PublicKey> {
+        let keys = &state.peer_public_keys;
+        keys.get(node).copied().filter(|_| keys.contains_key(&self.me))
     }
 
     /// Removes an address from the indexes by Service and by pair, except for the Services and pairs that

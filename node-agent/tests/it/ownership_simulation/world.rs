@@ -416,6 +416,7 @@ impl World {
             node: name(*node),
             address: node_address(*node),
             interfaces: interfaces.clone(),
+            peer_public_key: None,
         };
         let state = AddressState {
             address,
@@ -429,6 +430,7 @@ impl World {
                 probe_first: false,
                 advertisements: BTreeSet::new(),
             },
+            peer_public_keys: BTreeMap::new(),
         };
         let (now, random) = (self.instant(), self.next_random());
         let Some(owners) = &mut self.nodes[node].owners else { return };
