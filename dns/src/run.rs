@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use base::service_manager::Notifier;
 use client::{Client, Connection, Failover, Limits, Options, Token, TokenSource};
 use model::discovery::dns::{Zone, ZoneSettings};
+use replica::Follower;
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -26,7 +27,7 @@ use crate::{
     notify::ChangeNotifier,
     responder::{Responder, ResponderOptions},
     serve,
-    state::{self, AnnouncedFollower, Follower, StoredState},
+    state::{self, AnnouncedFollower, StoredState, ZoneSink},
 };
 
 /// Environment variable with a token. There is no flag for the token itself, because process arguments are visible to
@@ -70,7 +71,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let sources = args.listen.iter().map(|address| address.ip()).collect();
     let changes = ChangeNotifier::new(zones.clone(), sources, Arc::clone(&metrics));
     let announced = AnnouncedFollower { client: connect(&args)?, zones: sender.clone() };
-    let follower = Follower { client, settings, zones: sender, metrics: Arc::clone(&metrics) };
+    let sink = ZoneSink { settings, zones: sender, metrics: Arc::clone(&metrics) };
+    let follower = Follower { client, kinds: &state::KINDS, sink };
     let stop = CancellationToken::new();
     tracing::info!(listen = ?args.listen, domain = %args.domain, upstream = ?args.upstream, "started");
     let notifier = Notifier::of_environment();
@@ -122,7 +124,7 @@ async fn watch_loops(forwarder: Option<&Forwarder>) {
 
 async fn keep(args: &Args, zones: watch::Receiver<Option<Arc<Zone>>>) {
     match &args.state_dir {
-        Some(directory) => state::keep(directory.clone(), zones).await,
+        Some(directory) => state::journal(directory).keep(zones, state::parts).await,
         None => std::future::pending().await,
     }
 }

@@ -47,7 +47,7 @@ use serde_json::Value;
 const FILE_LINES_MAX: usize = 600;
 
 /// Workspace members that each member may depend on.
-const MAY_USE: [(&str, &[&str]); 26] = [
+const MAY_USE: [(&str, &[&str]); 28] = [
     ("model", &[]),
     ("store", &["model"]),
     ("man-pages", &[]),
@@ -93,7 +93,9 @@ const MAY_USE: [(&str, &[&str]); 26] = [
     ),
     ("translate", &["model"]),
     ("cli", &["base", "client", "man-pages", "model", "reference-pages", "settings", "translate"]),
-    ("dns", &["base", "client", "man-pages", "model", "reference-pages", "settings"]),
+    ("dns", &["base", "client", "man-pages", "model", "reference-pages", "replica", "settings"]),
+    ("gateway", &["base", "client", "man-pages", "model", "reference-pages", "replica", "settings"]),
+    ("replica", &["base", "client", "model"]),
     ("sync", &["base", "client", "man-pages", "model", "reference-pages", "settings", "translate"]),
     ("reference-pages", &["model"]),
     ("lab", &["base", "client", "man-pages", "model"]),

@@ -167,6 +167,8 @@ pub fn affected(before: &Snapshot, after: &Snapshot, change: &Change) -> BTreeSe
         | Kind::BgpPeer
         | Kind::Advertisement
         | Kind::DnsZone
+        | Kind::Gateway
+        | Kind::HttpRoute
         | Kind::Address => BTreeSet::new(),
         // An EndpointHealth has the name of its Service.
         Kind::Service | Kind::EndpointHealth => {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the images tidegate-api, tidegate-agent, tidegate-sync and tidegate-dns from programs that are built here; no registry is asked.
+# Makes the images tidegate-api, tidegate-agent, tidegate-sync, tidegate-dns and tidegate-gateway from programs that are built here; no registry is asked.
 #
 #   packaging/container/images.sh [BINARIES [IMAGE…]]
 #
@@ -12,7 +12,7 @@ cd "$(dirname "$0")/../.."
 . packaging/container/stage.sh
 binaries=${1:-target/release}
 images=("${@:2}")
-[ ${#images[@]} -gt 0 ] || images=(tidegate-api tidegate-agent tidegate-sync tidegate-dns)
+[ ${#images[@]} -gt 0 ] || images=(tidegate-api tidegate-agent tidegate-sync tidegate-dns tidegate-gateway)
 VERSION=${VERSION:-$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)}
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT

@@ -107,6 +107,6 @@ package() { # package PACKAGE
   echo "$out/$1_${version}_$architecture.deb"
 }
 
-for name in ${PACKAGES:-tidegate tidegate-api tidegate-agent tidegate-sync tidegate-dns tidegate-lab}; do
+for name in ${PACKAGES:-tidegate tidegate-api tidegate-agent tidegate-sync tidegate-dns tidegate-gateway tidegate-lab}; do
   package "$name"
 done

@@ -27,7 +27,7 @@ cargo_home=${CARGO_HOME:-$HOME/.cargo}
 export RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$root=/tidegate --remap-path-prefix=$cargo_home=/cargo"
 prefixes="-ffile-prefix-map=$root=/tidegate -ffile-prefix-map=$cargo_home=/cargo"
 export CFLAGS="${CFLAGS:-} $prefixes" CXXFLAGS="${CXXFLAGS:-} $prefixes"
-read -ra crates <<<"${CRATES:--p api -p node-agent -p cli -p sync -p dns -p lab}"
+read -ra crates <<<"${CRATES:--p api -p node-agent -p cli -p sync -p dns -p gateway -p lab}"
 # With --target, the flags do not apply to build scripts and procedural macros, which cannot be static.
 cargo build --release --locked --target "$target" "${crates[@]}" --bins
 packaging/release/pack.sh "${CARGO_TARGET_DIR:-target}/$target/release" "$out"

@@ -24,7 +24,7 @@ mkdir -p "$2/debian"
 out=$(cd "$2" && pwd)
 export VERSION=${VERSION:-$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' "$root/Cargo.toml")}
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct)}
-export PACKAGES=${PACKAGES:-tidegate tidegate-api tidegate-agent tidegate-sync tidegate-dns tidegate-lab}
+export PACKAGES=${PACKAGES:-tidegate tidegate-api tidegate-agent tidegate-sync tidegate-dns tidegate-gateway tidegate-lab}
 target=$(rustc -vV | sed -n 's/^host: //p')
 name=tidegate-$VERSION-${target%%-*}
 work=$(mktemp -d)

@@ -17,6 +17,8 @@ use model::{
         dns_zone::DnsZoneSpec,
         endpoint_health::EndpointHealthSpec,
         endpoint_set::EndpointSetSpec,
+        gateway::GatewaySpec,
+        http_route::HttpRouteSpec,
         metadata::Metadata,
         node::NodeSpec,
         resource::{Kind, Object, ObjectKey, Spec},
@@ -74,6 +76,8 @@ pub(crate) fn encode(object: &Object) -> Box<RawValue> {
         Spec::BgpPeer(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Advertisement(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::DnsZone(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::Gateway(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::HttpRoute(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Address(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::EndpointHealth(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Workload(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
@@ -103,6 +107,10 @@ pub(crate) fn decode(key: &str, body: &[u8]) -> Result<Object, StoreError> {
             read::<AdvertisementSpec>(body).map(|(metadata, spec)| (metadata, Spec::Advertisement(spec)))
         }
         Kind::DnsZone => read::<DnsZoneSpec>(body).map(|(metadata, spec)| (metadata, Spec::DnsZone(spec))),
+        Kind::Gateway => read::<GatewaySpec>(body).map(|(metadata, spec)| (metadata, Spec::Gateway(spec))),
+        Kind::HttpRoute => {
+            read::<HttpRouteSpec>(body).map(|(metadata, spec)| (metadata, Spec::HttpRoute(spec)))
+        }
         Kind::Address => read::<AddressSpec>(body).map(|(metadata, spec)| (metadata, Spec::Address(spec))),
         Kind::EndpointHealth => {
             read::<EndpointHealthSpec>(body).map(|(metadata, spec)| (metadata, Spec::EndpointHealth(spec)))

@@ -11,14 +11,16 @@ use model::{
     kinds::{
         address::AddressSpec, address_pool::AddressPoolSpec, advertisement::AdvertisementSpec,
         bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, dns_zone::DnsZoneSpec,
-        endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec, metadata::Metadata,
-        node::NodeSpec, resource::Kind, service::ServiceSpec, workload::WorkloadSpec,
+        endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec, gateway::GatewaySpec,
+        http_route::HttpRouteSpec, metadata::Metadata, node::NodeSpec, resource::Kind, service::ServiceSpec,
+        workload::WorkloadSpec,
     },
     observed::{
         announcements::AddressEvent,
         status::{
             AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
-            DnsZoneStatus, EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus,
+            DnsZoneStatus, EndpointSetStatus, GatewayStatus, HttpRouteStatus, NodeStatus, ServiceStatus,
+            WorkloadStatus,
         },
     },
     primitives::quantity::{Position, Revision, Timestamp},
@@ -100,6 +102,10 @@ envelopes! {
         "Advertisement: assignment of address pools to announcing nodes and protocols.";
     DnsZone, "^DnsZone$", DnsZoneList, DnsZoneSpec, DnsZoneStatus,
         "DnsZone: a zone of the DNS with static records and host names of Services.";
+    Gateway, "^Gateway$", GatewayList, GatewaySpec, GatewayStatus,
+        "Gateway: listeners at which gateways accept HTTP requests.";
+    HttpRoute, "^HttpRoute$", HttpRouteList, HttpRouteSpec, HttpRouteStatus,
+        "HttpRoute: rules that select a Service for HTTP requests.";
     Address, "^Address$", AddressList, AddressSpec, AddressStatus,
         "Address: record of a load balancer address, maintained by the server.";
 }
@@ -206,6 +212,10 @@ pub(crate) enum Object {
     Advertisement(Box<Advertisement>),
     /// Object of kind DnsZone.
     DnsZone(Box<DnsZone>),
+    /// Object of kind Gateway.
+    Gateway(Box<Gateway>),
+    /// Object of kind HttpRoute.
+    HttpRoute(Box<HttpRoute>),
     /// Object of kind Address. Rejected on input, because only the server writes this kind.
     Address(Box<Address>),
     /// Object of kind EndpointHealth. Rejected on input, because only the server writes this kind.

@@ -18,8 +18,9 @@ use model::{
         rollup::{
             AnnouncementInputs, NodeViews, ServiceObservations, add_not_checked, address_pool_status,
             address_status, advertisement_status, bfd_profile_status, bgp_peer_status, dns_zone_status,
-            endpoint_set_status, node_bgp_status, node_status, pool_announced, service_announced,
-            service_health, service_resolvable, service_status, with_sessions, workload_status,
+            endpoint_set_status, gateway_status, http_route_status, node_bgp_status, node_status,
+            pool_announced, service_announced, service_health, service_resolvable, service_status,
+            with_sessions, workload_status,
         },
         service_health::ServiceHealth,
         status::{
@@ -91,6 +92,13 @@ impl ObjectRenderer<'_> {
             Spec::DnsZone(spec) => {
                 Some(serde_json::to_value(dns_zone_status(&self.view.published().snapshot, spec)))
             }
+            Spec::Gateway(spec) => {
+                let snapshot = &self.view.published().snapshot;
+                Some(serde_json::to_value(gateway_status(snapshot, &object.metadata, spec)))
+            }
+            Spec::HttpRoute(spec) => object.metadata.namespace.as_ref().map(|namespace| {
+                serde_json::to_value(http_route_status(&self.view.published().snapshot, namespace, spec))
+            }),
             Spec::Address(_) => self.address(object).map(serde_json::to_value),
             // The object is itself derived from observations.
             Spec::EndpointHealth(_) => None,

@@ -203,6 +203,8 @@ fn concerns_bgp(before: &Snapshot, change: &Change) -> bool {
         Kind::Node
         | Kind::AddressPool
         | Kind::DnsZone
+        | Kind::Gateway
+        | Kind::HttpRoute
         | Kind::Workload
         | Kind::Service
         | Kind::EndpointSet

@@ -15,7 +15,7 @@ const REFUSED: [(&str, &str); 4] = [
 ];
 
 /// Order of the writes: an object after those that it names, and removals last.
-const ORDER: [&str; 9] = [
+const ORDER: [&str; 11] = [
     "createNode",
     "createWorkload",
     "createAddressPool",
@@ -25,6 +25,8 @@ const ORDER: [&str; 9] = [
     "createDnsZone",
     "createService",
     "createEndpointSet",
+    "createGateway",
+    "createHttpRoute",
 ];
 
 struct Operation {

@@ -39,6 +39,8 @@ Kinds:
   bgppeers (peer)      routers that nodes have BGP sessions with
   bfdprofiles (bfd)    BFD settings for paths to routers
   dnszones (zone)      DNS zones with static records and host names of Services
+  gateways (gw)        listeners at which gateways accept HTTP requests
+  httproutes (route)   rules that select a Service for HTTP requests
   addresses (addr)     addresses in use with their owner and announcing node; read-only
   endpoints (ep)       endpoints computed by the server for each Service; read-only
   all                  every writable kind, that is, all except addresses and endpoints

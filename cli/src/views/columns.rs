@@ -3,6 +3,7 @@
 
 pub(crate) mod addresses;
 pub(crate) mod bgp;
+pub(crate) mod http;
 pub(crate) mod names;
 
 use std::{collections::BTreeSet, net::IpAddr};
@@ -38,7 +39,9 @@ use crate::{
         word, words,
     },
     views::{
-        columns::{addresses as columns_addresses, bgp as columns_bgp, names as columns_names},
+        columns::{
+            addresses as columns_addresses, bgp as columns_bgp, http as columns_http, names as columns_names,
+        },
         health,
     },
 };
@@ -98,6 +101,8 @@ fn headings(resource: Resource, columns: Columns) -> Headings {
         (Resource::Object(Kind::BgpPeer), _) => columns_bgp::PEER,
         (Resource::Object(Kind::BfdProfile), _) => columns_bgp::PROFILE,
         (Resource::Object(Kind::DnsZone), _) => columns_names::ZONE,
+        (Resource::Object(Kind::Gateway), _) => columns_http::GATEWAY,
+        (Resource::Object(Kind::HttpRoute), _) => columns_http::ROUTE,
         (Resource::Object(Kind::Address), _) => columns_addresses::ADDRESS,
         (Resource::Object(Kind::EndpointHealth), _) => health::RECORD,
         (Resource::Endpoints, false) => (&["NAME", "ENDPOINTS"], &[]),
@@ -151,6 +156,8 @@ fn rows(resource: Resource, columns: Columns, object: &Value, now: Timestamp) ->
         Resource::Object(Kind::BgpPeer) => row(object, |object| columns_bgp::peer(object, wide, now)),
         Resource::Object(Kind::BfdProfile) => row(object, |object| columns_bgp::profile(object, wide, now)),
         Resource::Object(Kind::DnsZone) => row(object, |object| columns_names::zone(object, wide, now)),
+        Resource::Object(Kind::Gateway) => row(object, |object| columns_http::gateway(object, now)),
+        Resource::Object(Kind::HttpRoute) => row(object, |object| columns_http::route(object, wide, now)),
         Resource::Object(Kind::Address) => {
             row(object, |object| columns_addresses::address(object, wide, now))
         }

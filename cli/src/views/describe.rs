@@ -2,6 +2,7 @@
 
 pub(crate) mod addresses;
 pub(crate) mod bgp;
+pub(crate) mod http;
 pub(crate) mod names;
 pub(crate) mod objects;
 
@@ -25,8 +26,8 @@ use crate::{
     views::{
         columns::{self, Columns, condition_tone, endpoint_counts, labels},
         describe::{
-            addresses as describe_addresses, bgp as describe_bgp, names as describe_names,
-            objects as describe_objects,
+            addresses as describe_addresses, bgp as describe_bgp, http as describe_http,
+            names as describe_names, objects as describe_objects,
         },
         health, traffic,
     },
@@ -83,6 +84,8 @@ pub fn describe(subject: &DescribeSubject<'_>, now: Timestamp, style: Style) -> 
                 }
                 Kind::BfdProfile => sections(&mut page, object, describe_bgp::profile),
                 Kind::DnsZone => sections(&mut page, object, describe_names::zone),
+                Kind::Gateway => sections(&mut page, object, describe_http::gateway),
+                Kind::HttpRoute => sections(&mut page, object, describe_http::route),
                 Kind::Address => {
                     sections(&mut page, object, |page, address| {
                         describe_addresses::address(page, address, now)

@@ -20,8 +20,8 @@ use crate::{
         style::{Style, Tone},
     },
     views::typed::{
-        Address, AddressPool, Advertisement, BfdProfile, BgpPeer, DnsZone, EndpointHealth, EndpointSet, Node,
-        ObjectHeader, Service, TypedObject, Word, Workload, decode,
+        Address, AddressPool, Advertisement, BfdProfile, BgpPeer, DnsZone, EndpointHealth, EndpointSet,
+        Gateway, HttpRoute, Node, ObjectHeader, Service, TypedObject, Word, Workload, decode,
         documents::{
             ClusterStatus, ProblemExtension, StatusAddresses, StatusNodeAddresses, StatusNodes,
             StatusProblem, StatusServices, WatchEvent,
@@ -29,7 +29,7 @@ use crate::{
         word, words,
     },
     views::{
-        columns::{self, addresses as columns_addresses, bgp as columns_bgp, labels},
+        columns::{self, addresses as columns_addresses, bgp as columns_bgp, http as columns_http, labels},
         health,
     },
 };
@@ -333,6 +333,12 @@ fn summary(object: &Value) -> String {
         Some(Kind::DnsZone) => parts(object, |DnsZone { spec, .. }| {
             vec![spec.zone.to_string(), format!("{} records", spec.records.len())]
         }),
+        Some(Kind::Gateway) => {
+            parts(object, |Gateway { spec, .. }| vec![columns_http::listeners(&spec.listeners)])
+        }
+        Some(Kind::HttpRoute) => {
+            parts(object, |HttpRoute { spec, .. }| vec![format!("{} rules", spec.rules.len())])
+        }
         Some(Kind::Address) => parts(object, address_summary),
         Some(Kind::EndpointHealth) => {
             parts(object, |record: &EndpointHealth| vec![health::record_summary(&record.spec)])

@@ -23,12 +23,14 @@ use model::{
     kinds::{
         address::AddressSpec, address_pool::AddressPoolSpec, advertisement::AdvertisementSpec,
         bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, dns_zone::DnsZoneSpec,
-        endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec, metadata::Metadata,
-        node::NodeSpec, service::ServiceSpec, workload::WorkloadSpec,
+        endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec, gateway::GatewaySpec,
+        http_route::HttpRouteSpec, metadata::Metadata, node::NodeSpec, service::ServiceSpec,
+        workload::WorkloadSpec,
     },
     observed::status::{
         AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
-        ConditionStatus, DnsZoneStatus, EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus,
+        ConditionStatus, DnsZoneStatus, EndpointSetStatus, GatewayStatus, HttpRouteStatus, NodeStatus,
+        ServiceStatus, WorkloadStatus,
     },
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -56,6 +58,8 @@ pub(crate) type Advertisement = TypedObject<AdvertisementSpec, AdvertisementStat
 pub(crate) type BgpPeer = TypedObject<BgpPeerSpec, BgpPeerStatus>;
 pub(crate) type BfdProfile = TypedObject<BfdProfileSpec, BfdProfileStatus>;
 pub(crate) type DnsZone = TypedObject<DnsZoneSpec, DnsZoneStatus>;
+pub(crate) type Gateway = TypedObject<GatewaySpec, GatewayStatus>;
+pub(crate) type HttpRoute = TypedObject<HttpRouteSpec, HttpRouteStatus>;
 pub(crate) type Address = TypedObject<AddressSpec, AddressStatus>;
 pub(crate) type EndpointHealth = TypedObject<EndpointHealthSpec, ()>;
 

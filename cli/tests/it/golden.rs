@@ -19,15 +19,17 @@ use model::{
     kinds::{
         address::AddressSpec, address_pool::AddressPoolSpec, advertisement::AdvertisementSpec,
         bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, dns_zone::DnsZoneSpec,
-        endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec, metadata::Metadata,
-        node::NodeSpec, resource::Kind, service::ServiceSpec, workload::WorkloadSpec,
+        endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec, gateway::GatewaySpec,
+        http_route::HttpRouteSpec, metadata::Metadata, node::NodeSpec, resource::Kind, service::ServiceSpec,
+        workload::WorkloadSpec,
     },
     observed::{
         lag::LagOverview,
         service_health::ServiceHealth,
         status::{
             AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
-            DnsZoneStatus, EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus,
+            DnsZoneStatus, EndpointSetStatus, GatewayStatus, HttpRouteStatus, NodeStatus, ServiceStatus,
+            WorkloadStatus,
         },
         traffic::{Busiest, ServiceTraffic},
     },
@@ -46,6 +48,8 @@ const RESOURCES: [Resource; Kind::ALL.len() + 1] = [
     Resource::Object(Kind::BgpPeer),
     Resource::Object(Kind::BfdProfile),
     Resource::Object(Kind::DnsZone),
+    Resource::Object(Kind::Gateway),
+    Resource::Object(Kind::HttpRoute),
     Resource::Object(Kind::Address),
     Resource::Object(Kind::EndpointHealth),
     Resource::Endpoints,
@@ -350,6 +354,8 @@ fn fixtures_have_the_shape_that_the_model_publishes() {
     all::<BgpPeerSpec, BgpPeerStatus>(&fixtures["bgppeers"]);
     all::<BfdProfileSpec, BfdProfileStatus>(&fixtures["bfdprofiles"]);
     all::<DnsZoneSpec, DnsZoneStatus>(&fixtures["dnszones"]);
+    all::<GatewaySpec, GatewayStatus>(&fixtures["gateways"]);
+    all::<HttpRouteSpec, HttpRouteStatus>(&fixtures["httproutes"]);
     all::<AddressSpec, AddressStatus>(&fixtures["addresses"]);
     all::<EndpointHealthSpec, ()>(&fixtures["endpointhealths"]);
     for compiled in fixtures["endpoints"].as_array().unwrap() {

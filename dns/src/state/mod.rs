@@ -7,6 +7,6 @@ mod serial;
 
 pub(crate) use self::{
     announced::AnnouncedFollower,
-    follow::Follower,
-    journal::{StoredState, keep, load},
+    follow::{KINDS, ZoneSink},
+    journal::{StoredState, journal, load, parts},
 };

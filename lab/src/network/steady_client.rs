@@ -32,13 +32,19 @@ impl SteadyClient {
     #[must_use]
     pub fn start(from: &Namespace, to: SocketAddr) -> Self {
         let from = from.clone();
+        Self::start_with(move || Connection::open_within(&from, to, CONNECT_TIMEOUT).map(drop))
+    }
+
+    /// Starts a client that makes one attempt after another, each with a connection of its own.
+    #[must_use]
+    pub fn start_with(attempt: impl Fn() -> Result<()> + Send + 'static) -> Self {
         let (is_stopped, opened) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let (stopped, count) = (Arc::clone(&is_stopped), Arc::clone(&opened));
         let thread = thread::spawn(move || {
             let mut failures = Vec::new();
             while !stopped.load(Ordering::Relaxed) {
-                match Connection::open_within(&from, to, CONNECT_TIMEOUT) {
-                    Ok(_) => _ = count.fetch_add(1, Ordering::Relaxed),
+                match attempt() {
+                    Ok(()) => _ = count.fetch_add(1, Ordering::Relaxed),
                     Err(error) => failures.push(format!("{error:#}")),
                 }
             }

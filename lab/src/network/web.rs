@@ -1,8 +1,8 @@
-//! Minimal web server for `curl`: replies to every request with the name of the workload and closes the
-//! connection.
+//! Minimal web server: replies to every request with the name of the workload and closes the connection. Minimal client
+//! for one request.
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     os::{fd::AsFd, unix::net::UnixStream},
     sync::mpsc,
@@ -10,13 +10,53 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::host::netns::Namespace;
 
 /// Timeout for receiving a request. Clients are served one at a time, so others wait meanwhile.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Timeout of a client for the connection and for each part of the response.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Response to a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// Status code.
+    pub status: u16,
+    /// Status line and headers.
+    pub head: String,
+    /// Body.
+    pub body: String,
+}
+
+/// Sends a request from a namespace over a connection of its own, and reads the response until the server closes the
+/// connection.
+///
+/// # Errors
+/// Returns an error if the connection is refused, times out, is reset, or ends before the response is complete.
+pub fn get(from: &Namespace, to: SocketAddr, host: &str, path: &str) -> Result<Page> {
+    let connect = || TcpStream::connect_timeout(&to, CLIENT_TIMEOUT);
+    let mut stream = from.inside(connect).with_context(|| format!("HTTP to {to} from {}", from.name()))?;
+    stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).with_context(|| format!("HTTP to {to}: no complete response"))?;
+    let (head, body) = text.split_once("\r\n\r\n").with_context(|| format!("not a response: {text:?}"))?;
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+    let status = status.with_context(|| format!("not a response: {text:?}"))?;
+    let length = head
+        .to_ascii_lowercase()
+        .split("content-length: ")
+        .nth(1)
+        .map(|rest| rest.split("\r\n").next().and_then(|digits| digits.parse::<usize>().ok()));
+    if let Some(length) = length {
+        ensure!(length == Some(body.len()), "HTTP to {to}: incomplete response {text:?}");
+    }
+    Ok(Page { status, head: head.to_owned(), body: body.to_owned() })
+}
 
 /// Running web server. Dropping it closes the port.
 #[derive(Debug)]

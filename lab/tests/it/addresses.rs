@@ -10,4 +10,4 @@ mod ping;
 #[path = "../../../node-agent/tests/it/support/ping.rs"]
 mod pinger;
 mod placement;
-mod stage;
+pub(crate) mod stage;

@@ -26,6 +26,7 @@ mod explain;
 mod forwarding;
 mod health;
 mod histories;
+mod http_gateway;
 mod images;
 mod ingress;
 mod modes;

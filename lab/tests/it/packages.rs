@@ -260,6 +260,7 @@ fn bash_completes_commands_and_flags_of_all_programs() {
         ("tidegate-sync kub", "kubernetes"),
         ("tidegate-sync --prune", "--prune-limit"),
         ("tidegate-dns --ups", "--upstream"),
+        ("tidegate-gateway --conne", "--connections"),
         ("tidegate-lab --on", "--once"),
     ] {
         let program = typed.split(' ').next().unwrap();
@@ -313,7 +314,7 @@ fn debs() -> Vec<String> {
     let files = fs::read_dir(packages()).unwrap().map(|entry| entry.unwrap().path());
     let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "deb"));
     let files: Vec<_> = files.map(|path| path.display().to_string()).collect();
-    assert_eq!(files.len(), 6, "{files:?}");
+    assert_eq!(files.len(), 7, "{files:?}");
     files
 }
 

@@ -6,11 +6,12 @@ use std::{fs, path::Path, process::Command};
 
 /// Systemd units with their maximum exposure score (`systemd-analyze security`) in tenths: lower for the API
 /// server and the adapter, which need no privileges, than for the agent, which programs the kernel.
-const UNITS: [(&str, u32); 4] = [
+const UNITS: [(&str, u32); 5] = [
     ("tidegate-api.service", 20),
     ("tidegate-agent.service", 45),
     ("tidegate-sync@.service", 20),
     ("tidegate-dns.service", 25),
+    ("tidegate-gateway.service", 25),
 ];
 
 fn unit(name: &str) -> String {
@@ -63,8 +64,10 @@ fn the_units_ask_for_what_the_programs_do() {
     assert!(sync.lines().any(|line| line == "CapabilityBoundingSet="));
     let dns = fs::read_to_string(unit("tidegate-dns.service")).unwrap();
     assert!(dns.lines().any(|line| line == "CapabilityBoundingSet=CAP_NET_BIND_SERVICE"));
+    let gateway = fs::read_to_string(unit("tidegate-gateway.service")).unwrap();
+    assert!(gateway.lines().any(|line| line == "CapabilityBoundingSet=CAP_NET_BIND_SERVICE"));
     assert!(api.lines().any(|line| line == "MemoryMax=50%"));
-    for unit in [agent, api, sync, dns] {
+    for unit in [agent, api, sync, dns, gateway] {
         // A core dump would contain keys and passwords.
         let all =
             ["Type=notify", "NotifyAccess=main", "Restart=always", "ProtectSystem=strict", "LimitCORE=0"];

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
+    http::{validate_gateway, validate_route},
     kinds::{
         load_balancer::check_annotations,
         metadata::check_labels,
@@ -49,6 +50,8 @@ pub(crate) fn validate(object: &Object) -> Vec<Violation> {
         Spec::BgpPeer(spec) => bgp::validate_peer(spec, &mut found),
         Spec::BfdProfile(spec) => bgp::validate_profile(spec, &mut found),
         Spec::DnsZone(spec) => dns_zone::validate(spec, &mut found),
+        Spec::Gateway(spec) => validate_gateway(spec, &mut found),
+        Spec::HttpRoute(spec) => validate_route(spec, &mut found),
         Spec::Address(_) => found.push(
             Violation::new(
                 "/kind",

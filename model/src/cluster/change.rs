@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    kinds::resource::Object,
+    kinds::resource::{Object, ObjectKey},
     primitives::quantity::{Revision, Timestamp},
 };
 
@@ -28,6 +28,15 @@ pub struct Change {
     pub kind: ChangeKind,
     /// New state of the object. For a deletion, the last state with the revision of the deletion.
     pub object: Arc<Object>,
+}
+
+/// Change of one object, as a watch reports it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ObjectChange {
+    /// The object was created or changed.
+    Put(Arc<Object>),
+    /// The object with this key was deleted.
+    Removed(ObjectKey),
 }
 
 /// Type of a change of one object.

@@ -110,6 +110,8 @@ impl Usage {
             | Spec::BgpPeer(_)
             | Spec::BfdProfile(_)
             | Spec::DnsZone(_)
+            | Spec::Gateway(_)
+            | Spec::HttpRoute(_)
             | Spec::EndpointHealth(_) => {}
         }
         usage

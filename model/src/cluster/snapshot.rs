@@ -11,13 +11,14 @@ use ipnet::IpNet;
 
 mod addresses;
 mod names;
+mod routes;
 
 pub use self::{addresses::PendingService, names::HostnameClaim};
 
-use self::{addresses::AddressIndex, names::NameIndex};
+use self::{addresses::AddressIndex, names::NameIndex, routes::RouteIndex};
 use crate::{
     cluster::{
-        change::{Change, ChangeKind, Commit},
+        change::{Change, ChangeKind, Commit, ObjectChange},
         default_checks::DefaultChecks,
         quota::Usage,
     },
@@ -60,6 +61,7 @@ pub struct Snapshot {
     node_addresses: OrdMap<IpAddr, OrdSet<Name>>,
     load_balancing: AddressIndex,
     names: NameIndex,
+    routes: RouteIndex,
     workloads_by_node: OrdMap<Name, OrdSet<ObjectKey>>,
     lost_nodes: OrdSet<Name>,
     /// EndpointSets that have an endpoint on a Node, by the name of the Node.
@@ -347,6 +349,20 @@ impl Snapshot {
         Some(next)
     }
 
+    /// Applies a change that a watch reports. Returns the change with the object, or `None` if the removed object does
+    /// not exist.
+    pub(crate) fn receive(&mut self, change: ObjectChange) -> Option<Change> {
+        match change {
+            ObjectChange::Put(object) => {
+                self.put(Arc::clone(&object));
+                Some(Change { kind: ChangeKind::Modified, object })
+            }
+            ObjectChange::Removed(key) => {
+                self.remove(&key).map(|object| Change { kind: ChangeKind::Deleted, object })
+            }
+        }
+    }
+
     pub(crate) fn set_revision(&mut self, revision: Revision) {
         self.revision = revision;
     }
@@ -424,10 +440,13 @@ impl Snapshot {
             (Spec::DnsZone(spec), _) => self.names.index_zone(&key.name, spec, entry),
             // BgpPeers and BfdProfiles are few and need no index.
             (Spec::BgpPeer(_) | Spec::BfdProfile(_), _) => {}
+            (Spec::HttpRoute(spec), Some(_)) => self.routes.index_route(key, spec, entry),
+            // Gateways are looked up by their names.
+            (Spec::Gateway(_), _) => {}
             // EndpointHealth records are looked up by the name of their Service.
             (Spec::EndpointHealth(_), _) => {}
             // Namespaced kinds always have a namespace, because decoding fills it in.
-            (Spec::Service(_) | Spec::Workload(_) | Spec::EndpointSet(_), None) => {}
+            (Spec::Service(_) | Spec::Workload(_) | Spec::EndpointSet(_) | Spec::HttpRoute(_), None) => {}
         }
     }
 

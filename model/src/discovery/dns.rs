@@ -22,5 +22,5 @@ pub use self::{
     },
     record::{Answer, DnsQuestion, Record, RecordData, RecordType, Resolution, ResponseCode},
     transfer::{TransferDecision, judge_transfer, notifications, transfer_records},
-    zone::{Zone, ZoneChange, ZoneSettings},
+    zone::{Zone, ZoneSettings},
 };

@@ -38,12 +38,12 @@ pub enum Decision<'a> {
         /// Reason for the failure.
         failure: HttpFailure,
         /// Rule that matched, if any.
-        rule: Option<&'a CompiledRule>,
+        rule: Option<&'a Arc<CompiledRule>>,
     },
     /// The gateway redirects the client.
     Redirect {
         /// Rule that matched.
-        rule: &'a CompiledRule,
+        rule: &'a Arc<CompiledRule>,
         /// Status code of the response.
         status: u16,
         /// Value of the header `Location`.
@@ -52,7 +52,7 @@ pub enum Decision<'a> {
     /// The gateway forwards the request to one of the endpoints.
     Forward {
         /// Rule that matched.
-        rule: &'a CompiledRule,
+        rule: &'a Arc<CompiledRule>,
         /// Chosen backend.
         backend: &'a BackendKey,
         /// Endpoints of the backend, at least one.
@@ -138,7 +138,7 @@ pub fn route<'a>(table: &'a HttpTable, head: &RequestHead<'a>, pick: u64) -> Dec
     let Some((entry, prefix)) = candidates.find(|(entry, _)| is_met(entry, head)) else {
         return fail(HttpFailure::NoRoute, None);
     };
-    let rule = &*entry.rule;
+    let rule = &entry.rule;
     if let Some(redirect) = &rule.redirect {
         let path = redirect.path.as_ref().map(|modifier| modify_path(modifier, prefix, head.path));
         let path = path.as_deref().unwrap_or(head.path);

@@ -9,8 +9,6 @@
 //! specific host name of a route, an exact path, the longest path prefix, a method, the number of header matches, the
 //! number of query matches, the oldest route, its namespace and name, and the order of its rules and matches. If no rule
 //! of a route with a more specific host name matches, rules of less specific host names apply.
-//!
-//! Gateways and HttpRoutes are not kinds of the API yet: no object is stored, and no program serves the table.
 
 mod attach;
 mod backend;
@@ -18,6 +16,7 @@ mod decide;
 mod hosts;
 mod objects;
 mod rewrite;
+mod state;
 mod table;
 mod validate;
 
@@ -26,6 +25,7 @@ pub use self::{
     backend::{BackendEndpoints, BackendKey, BackendProblem, HttpEndpoint, resolve_backend},
     decide::{Decision, HttpFailure, RequestHead, normalize_host, route},
     objects::{HttpObjectKey, HttpObjects, RouteObject},
+    state::HttpState,
     table::{CompiledRule, HttpTable, Routes, RuleId},
     validate::{validate_gateway, validate_route},
 };

@@ -1,9 +1,14 @@
 //! Objects from which HTTP routing is compiled.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use crate::{
-    kinds::{gateway::GatewaySpec, http_route::HttpRouteSpec},
+    cluster::snapshot::Snapshot,
+    kinds::{
+        gateway::GatewaySpec,
+        http_route::HttpRouteSpec,
+        resource::{Kind, Object, ObjectKey},
+    },
     primitives::{
         name::{Name, Namespace},
         quantity::Timestamp,
@@ -17,6 +22,23 @@ pub struct HttpObjectKey {
     pub namespace: Namespace,
     /// Name of the object.
     pub name: Name,
+}
+
+impl fmt::Display for HttpObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl FromStr for HttpObjectKey {
+    type Err = String;
+
+    /// Parses `NAMESPACE/NAME`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (namespace, name) = text.split_once('/').ok_or("must have the form NAMESPACE/NAME")?;
+        let namespace = Namespace::parse(namespace).map_err(|error| error.to_string())?;
+        Ok(Self { namespace, name: Name::parse(name).map_err(|error| error.to_string())? })
+    }
 }
 
 /// HttpRoute with the time of its creation, on which its precedence depends.
@@ -35,4 +57,42 @@ pub struct HttpObjects<'a> {
     pub gateways: BTreeMap<HttpObjectKey, &'a GatewaySpec>,
     /// Routes of all Gateways.
     pub routes: BTreeMap<HttpObjectKey, RouteObject<'a>>,
+}
+
+impl<'a> HttpObjects<'a> {
+    /// Returns all HttpRoutes of a state, and the Gateways for which `is_served` returns true.
+    #[must_use]
+    pub fn of(snapshot: &'a Snapshot, is_served: impl Fn(&HttpObjectKey) -> bool) -> Self {
+        let list =
+            |kind| snapshot.list(kind, None, None).filter_map(|object| Some((key_of(object)?, object)));
+        let gateways = list(Kind::Gateway).filter(|(key, _)| is_served(key));
+        let routes = list(Kind::HttpRoute).filter_map(|(key, object)| {
+            let created = object.metadata.creation_timestamp;
+            Some((key, RouteObject { created, spec: object.as_http_route()? }))
+        });
+        Self {
+            gateways: gateways.filter_map(|(key, object)| Some((key, object.as_gateway()?))).collect(),
+            routes: routes.collect(),
+        }
+    }
+
+    /// Returns the Gateways that a route in `namespace` names, without routes.
+    #[must_use]
+    pub fn parents_of(snapshot: &'a Snapshot, namespace: &Namespace, route: &HttpRouteSpec) -> Self {
+        let keys = route.parent_refs.iter().map(|parent| HttpObjectKey {
+            namespace: parent.namespace.as_ref().unwrap_or(namespace).clone(),
+            name: parent.name.clone(),
+        });
+        let gateways = keys.filter_map(|key| {
+            let (namespace, name) = (Some(key.namespace.clone()), key.name.clone());
+            let object = snapshot.get(&ObjectKey { kind: Kind::Gateway, namespace, name })?;
+            Some((key, object.as_gateway()?))
+        });
+        Self { gateways: gateways.collect(), routes: BTreeMap::new() }
+    }
+}
+
+fn key_of(object: &Object) -> Option<HttpObjectKey> {
+    let namespace = object.metadata.namespace.clone()?;
+    Some(HttpObjectKey { namespace, name: object.metadata.name.clone() })
 }

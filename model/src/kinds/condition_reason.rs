@@ -362,6 +362,33 @@ pub enum ConditionReason {
     /// The DnsZone has a static record or a host name of a Service.
     HasNames,
 
+    /// No Gateway has a listener with the name and port of a parent of the HttpRoute.
+    #[strum(message = "Create the Gateway, or correct `spec.parentRefs`.")]
+    NoMatchingParent,
+    /// The listeners of a parent do not allow HttpRoutes of the namespace.
+    #[strum(message = "Set `allowedRoutes.namespaces.from` of the listener to `All`.")]
+    NotAllowedByListeners,
+    /// No listener of a parent has a host name in common with the HttpRoute.
+    #[strum(message = "Correct `spec.hostnames`, or add a listener to the Gateway.")]
+    NoMatchingListenerHostname,
+    /// A backend of the HttpRoute is not a TCP port of a Service.
+    #[strum(
+        message = "Create the Service, or correct `backendRefs`. Its share of the requests fails with 500."
+    )]
+    BackendNotFound,
+    /// A backend of the HttpRoute expects a protocol that gateways do not send.
+    #[strum(
+        message = "Use a Service without `spec.proxyProtocol`. Its share of the requests fails with 500."
+    )]
+    UnsupportedProtocol,
+    /// All backends of the HttpRoute are Service ports that gateways can use.
+    BackendsFound,
+    /// No HttpRoute is attached to the Gateway.
+    #[strum(message = "Name the Gateway in `spec.parentRefs` of an HttpRoute.")]
+    NoRoutes,
+    /// An HttpRoute is attached to the Gateway.
+    RoutesAttached,
+
     /// The AddressPool contains no assignable address.
     #[strum(message = "Add a range to `spec.addresses`.")]
     Empty,
@@ -487,7 +514,8 @@ mod tests {
         let healthy: Vec<&str> = healthy.map(|reason| reason.as_str()).collect();
         let expected = "Valid Headless Allocated AsRequested EndpointsReady NothingToProgram VerifiedOnAllNodes \
                         NothingToAnnounce Announced RoutedExternally Announceable NodesFound PeersFound Ready \
-                        Reporting Verified ServiceFound Selected NodesSelected Named NamesAnswered HasNames Free Established";
+                        Reporting Verified ServiceFound Selected NodesSelected Named NamesAnswered HasNames BackendsFound RoutesAttached \
+                        Free Established";
         assert_eq!(healthy.join(" "), expected);
     }
 }

@@ -10,8 +10,9 @@ use crate::{
     kinds::{
         address::AddressSpec, address_pool::AddressPoolSpec, advertisement::AdvertisementSpec,
         bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, dns_zone::DnsZoneSpec,
-        endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec, metadata::Metadata,
-        node::NodeSpec, service::ServiceSpec, workload::WorkloadSpec,
+        endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec, gateway::GatewaySpec,
+        http_route::HttpRouteSpec, metadata::Metadata, node::NodeSpec, service::ServiceSpec,
+        workload::WorkloadSpec,
     },
     primitives::name::{Name, Namespace},
 };
@@ -19,8 +20,8 @@ use crate::{
 /// Value of `apiVersion` in every object.
 pub const API_VERSION: &str = "tidegate/v1";
 
-/// Kind of an object: `Node`, `AddressPool`, `BfdProfile`, `BgpPeer`, `Advertisement`, `DnsZone`, `Workload`,
-/// `Service`, `EndpointSet`, `Address` or `EndpointHealth`.
+/// Kind of an object: `Node`, `AddressPool`, `BfdProfile`, `BgpPeer`, `Advertisement`, `DnsZone`, `Gateway`,
+/// `HttpRoute`, `Workload`, `Service`, `EndpointSet`, `Address` or `EndpointHealth`.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema, VariantArray,
 )]
@@ -37,6 +38,10 @@ pub enum Kind {
     Advertisement,
     /// Zone of the DNS with static records and host names of Services.
     DnsZone,
+    /// Listeners at which gateways accept HTTP requests.
+    Gateway,
+    /// Rules that select a Service for HTTP requests.
+    HttpRoute,
     /// Container, VM or process with an address, matched by the selectors of Services.
     Workload,
     /// Stable address in front of endpoints.
@@ -64,6 +69,8 @@ impl Kind {
             Self::BgpPeer => "BgpPeer",
             Self::Advertisement => "Advertisement",
             Self::DnsZone => "DnsZone",
+            Self::Gateway => "Gateway",
+            Self::HttpRoute => "HttpRoute",
             Self::Address => "Address",
             Self::EndpointHealth => "EndpointHealth",
             Self::Workload => "Workload",
@@ -82,6 +89,8 @@ impl Kind {
             Self::BgpPeer => "bgppeers",
             Self::Advertisement => "advertisements",
             Self::DnsZone => "dnszones",
+            Self::Gateway => "gateways",
+            Self::HttpRoute => "httproutes",
             Self::Address => "addresses",
             Self::EndpointHealth => "endpointhealths",
             Self::Workload => "workloads",
@@ -101,7 +110,12 @@ impl Kind {
             | Self::Advertisement
             | Self::DnsZone
             | Self::Address => false,
-            Self::Workload | Self::Service | Self::EndpointSet | Self::EndpointHealth => true,
+            Self::Gateway
+            | Self::HttpRoute
+            | Self::Workload
+            | Self::Service
+            | Self::EndpointSet
+            | Self::EndpointHealth => true,
         }
     }
 
@@ -116,6 +130,8 @@ impl Kind {
             | Self::BgpPeer
             | Self::Advertisement
             | Self::DnsZone
+            | Self::Gateway
+            | Self::HttpRoute
             | Self::Workload
             | Self::Service
             | Self::EndpointSet => false,
@@ -255,6 +271,10 @@ pub enum Spec {
     Advertisement(AdvertisementSpec),
     /// Spec of a DnsZone.
     DnsZone(DnsZoneSpec),
+    /// Spec of a Gateway.
+    Gateway(GatewaySpec),
+    /// Spec of an HttpRoute.
+    HttpRoute(HttpRouteSpec),
     /// Spec of an Address.
     Address(AddressSpec),
     /// Spec of an EndpointHealth.
@@ -278,6 +298,8 @@ impl Spec {
             Self::BgpPeer(_) => Kind::BgpPeer,
             Self::Advertisement(_) => Kind::Advertisement,
             Self::DnsZone(_) => Kind::DnsZone,
+            Self::Gateway(_) => Kind::Gateway,
+            Self::HttpRoute(_) => Kind::HttpRoute,
             Self::Address(_) => Kind::Address,
             Self::EndpointHealth(_) => Kind::EndpointHealth,
             Self::Workload(_) => Kind::Workload,
@@ -304,6 +326,8 @@ impl Spec {
             | Self::BgpPeer(_)
             | Self::Advertisement(_)
             | Self::DnsZone(_)
+            | Self::Gateway(_)
+            | Self::HttpRoute(_)
             | Self::Address(_)
             | Self::EndpointHealth(_)
             | Self::Service(_) => Vec::new(),
@@ -323,6 +347,8 @@ impl Spec {
             Self::BgpPeer(spec) => serde_json::to_value(spec.without_password()),
             Self::Advertisement(spec) => serde_json::to_value(spec),
             Self::DnsZone(spec) => serde_json::to_value(spec),
+            Self::Gateway(spec) => serde_json::to_value(spec),
+            Self::HttpRoute(spec) => serde_json::to_value(spec),
             Self::Address(spec) => serde_json::to_value(spec),
             Self::EndpointHealth(spec) => serde_json::to_value(spec),
             Self::Workload(spec) => serde_json::to_value(spec),
@@ -399,6 +425,18 @@ impl Object {
     #[must_use]
     pub const fn as_dns_zone(&self) -> Option<&DnsZoneSpec> {
         if let Spec::DnsZone(spec) = &self.spec { Some(spec) } else { None }
+    }
+
+    /// Returns the spec of a Gateway, or `None` for an object of another kind.
+    #[must_use]
+    pub const fn as_gateway(&self) -> Option<&GatewaySpec> {
+        if let Spec::Gateway(spec) = &self.spec { Some(spec) } else { None }
+    }
+
+    /// Returns the spec of an HttpRoute, or `None` for an object of another kind.
+    #[must_use]
+    pub const fn as_http_route(&self) -> Option<&HttpRouteSpec> {
+        if let Spec::HttpRoute(spec) = &self.spec { Some(spec) } else { None }
     }
 
     /// Returns the spec of an Address, or `None` for an object of another kind.

@@ -8,6 +8,7 @@ mod bgp_peer;
 mod by_bgp;
 mod conflict;
 mod health;
+mod http;
 mod names;
 mod node;
 pub mod rebalance;
@@ -55,6 +56,7 @@ pub use self::assigned::address_pool_status;
 pub use self::bgp::{bfd_profile_status, bgp_peer_status, node_bgp_status};
 pub use self::bgp_peer::with_sessions;
 pub use self::health::{add_not_checked, service_health};
+pub use self::http::{gateway_status, http_route_status};
 pub use self::names::{dns_zone_status, service_resolvable};
 pub use self::node::node_status;
 pub use self::sources::{endpoint_set_status, verdict_of_others, workload_status};
@@ -497,9 +499,11 @@ const fn reason_not_ready(unmet: ConditionType) -> Option<ConditionReason> {
         ConditionType::Announced => Some(ConditionReason::NotAnnounced),
         ConditionType::Connected => Some(ConditionReason::NotConnected),
         ConditionType::Converged => Some(ConditionReason::NotConverged),
-        ConditionType::Ready | ConditionType::Used | ConditionType::HasRoom | ConditionType::Resolvable => {
-            None
-        }
+        ConditionType::Ready
+        | ConditionType::Used
+        | ConditionType::HasRoom
+        | ConditionType::Resolvable
+        | ConditionType::ResolvedRefs => None,
     }
 }
 

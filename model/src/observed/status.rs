@@ -20,7 +20,7 @@ use crate::{
     kinds::{condition_reason::ConditionReason, event::Event, node::ProxyMode, resource::ServiceKey},
     primitives::{
         domain_name::DomainName,
-        name::Name,
+        name::{Label, Name},
         quantity::{Position, Timestamp},
     },
     wire::{
@@ -62,8 +62,8 @@ pub struct Condition {
 /// by reading its kernel), `Announced` (the addresses are announced to the network), `Ready` (all other
 /// conditions are true), `Connected` (the agent of the Node reports), `Converged` (the Node has programmed
 /// everything and verified it by reading its kernel), `Used` (the object is in use by another object),
-/// `HasRoom` (the AddressPool has a free address in each of its IP families) or `Resolvable` (`tidegate-dns` answers the
-/// host names of the Service).
+/// `HasRoom` (the AddressPool has a free address in each of its IP families), `Resolvable` (`tidegate-dns` answers the
+/// host names of the Service) or `ResolvedRefs` (all backends of the HttpRoute can be used).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum ConditionType {
     /// The object is valid, and all its settings are implemented.
@@ -88,6 +88,8 @@ pub enum ConditionType {
     HasRoom,
     /// The DNS server answers the host names of the Service with an address.
     Resolvable,
+    /// All backends of the HttpRoute are Service ports that gateways can use.
+    ResolvedRefs,
 }
 
 /// State of a condition: `True` (met), `False` (not met) or `Unknown` (cannot be determined).
@@ -395,6 +397,26 @@ pub struct DnsZoneStatus {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, String>)]
     pub refused: BTreeMap<DomainName, ServiceKey>,
+}
+
+/// Status of a Gateway.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayStatus {
+    /// Conditions Accepted and Used; Used is true if an HttpRoute is attached to one of the listeners.
+    pub conditions: Vec<Condition>,
+    /// Number of attached HttpRoutes by the name of the listener.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, u32>)]
+    pub attached_routes: BTreeMap<Label, u32>,
+}
+
+/// Status of an HttpRoute.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HttpRouteStatus {
+    /// Conditions Accepted and ResolvedRefs; Accepted is true if each parent accepts the route.
+    pub conditions: Vec<Condition>,
 }
 
 /// Status of an Address.

@@ -4,9 +4,10 @@
 use std::{fmt::Write as _, fs, path::Path};
 
 use model::{
+    cluster::change::ObjectChange,
     discovery::dns::{
-        Answer, DnsQuestion, Record, RecordData, RecordType, Resolution, ResponseCode, Zone, ZoneChange,
-        ZoneSettings, answer,
+        Answer, DnsQuestion, Record, RecordData, RecordType, Resolution, ResponseCode, Zone, ZoneSettings,
+        answer,
     },
     kinds::resource::Object,
     primitives::{name::Name, quantity::Revision},
@@ -140,12 +141,12 @@ fn f165_a_zone_follows_changes_in_any_order() {
     let whole = zone(&cluster);
     let empty = Zone::new(settings(), model::cluster::snapshot::Snapshot::default());
     let put = |objects: Vec<&std::sync::Arc<Object>>| {
-        objects.into_iter().map(|object| ZoneChange::Put(std::sync::Arc::clone(object))).collect::<Vec<_>>()
+        objects.into_iter().map(|object| ObjectChange::Put(std::sync::Arc::clone(object))).collect::<Vec<_>>()
     };
     let revision = cluster.snapshot.revision();
     let forwards = empty.update(revision, put(all.iter().collect()));
     let backwards = empty.update(revision, put(all.iter().rev().collect()));
-    let removed = all.iter().map(|object| ZoneChange::Removed(object.key()));
+    let removed = all.iter().map(|object| ObjectChange::Removed(object.key()));
     let again = forwards.update(Revision(1), removed).update(revision, put(all.iter().collect()));
     for (name, word) in questions() {
         let question = DnsQuestion::new(name, record_type(word));
@@ -154,6 +155,6 @@ fn f165_a_zone_follows_changes_in_any_order() {
             assert_eq!(answer(zone, &question), expected, "{name} {word}");
         }
     }
-    let gone = forwards.update(Revision(1), all.iter().map(|object| ZoneChange::Removed(object.key())));
+    let gone = forwards.update(Revision(1), all.iter().map(|object| ObjectChange::Removed(object.key())));
     assert_eq!(gone, empty.update(Revision(1), []));
 }

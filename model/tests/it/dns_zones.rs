@@ -8,11 +8,11 @@ use model::{
         admit::Refusal,
         decode::{Expect, decode},
     },
+    cluster::change::ObjectChange,
     discovery::{
         dns::{
             Answer, ClientView, DnsQuestion, RecordData, RecordType, Resolution, ResponseCode,
-            TransferDecision, Zone, ZoneChange, answer, answer_in, judge_transfer, notifications,
-            transfer_records,
+            TransferDecision, Zone, answer, answer_in, judge_transfer, notifications, transfer_records,
         },
         hostnames::{ClaimDecision, judge_claim},
     },
@@ -95,10 +95,10 @@ fn zones_follow_changes_in_any_order() {
     let whole = zone(&cluster);
     let revision = cluster.snapshot.revision();
     let empty = Zone::new(settings(), model::cluster::snapshot::Snapshot::default());
-    let put = |object: &Arc<Object>| ZoneChange::Put(Arc::clone(object));
+    let put = |object: &Arc<Object>| ObjectChange::Put(Arc::clone(object));
     let forwards = empty.update(revision, all.iter().map(put));
     let backwards = empty.update(revision, all.iter().rev().map(put));
-    let removed = forwards.update(revision, all.iter().map(|object| ZoneChange::Removed(object.key())));
+    let removed = forwards.update(revision, all.iter().map(|object| ObjectChange::Removed(object.key())));
     assert_eq!(ask(&removed, "mail.example.org", "A"), Resolution::Foreign);
     let again = removed.update(revision, all.iter().map(put));
     for zone in [forwards, backwards, again] {
@@ -191,7 +191,7 @@ fn changes_of_answers_in_external_zones_are_noted() {
         let before = cluster.snapshot.clone();
         apply(cluster, object);
         let put = Kind::ALL.into_iter().flat_map(|kind| cluster.snapshot.list(kind, None, None).cloned());
-        let put = put.filter(|object| before.get(&object.key()) != Some(object)).map(ZoneChange::Put);
+        let put = put.filter(|object| before.get(&object.key()) != Some(object)).map(ObjectChange::Put);
         let next = known.update(cluster.snapshot.revision(), put.collect::<Vec<_>>());
         let has_changes = next.has_external_changes();
         known = next.with_external_serial(1);
@@ -219,7 +219,7 @@ fn changes_of_answers_in_external_zones_are_noted() {
     assert!(!known.with_announced(announced()).has_external_changes());
     assert!(known.with_announced(Some(Arc::default())).has_external_changes());
     let removed = known
-        .update(cluster.snapshot.revision(), [ZoneChange::Removed(cluster.get("dnszones//inner").key())]);
+        .update(cluster.snapshot.revision(), [ObjectChange::Removed(cluster.get("dnszones//inner").key())]);
     assert!(removed.has_external_changes());
 }
 

@@ -9,19 +9,20 @@ use std::{
 };
 
 use model::{
+    cluster::{change::ObjectChange, snapshot::Snapshot},
     http::{
-        AttachProblem, Decision, HttpObjectKey, HttpObjects, HttpTable, RequestHead, RouteObject, attach,
-        normalize_host, route, validate_gateway, validate_route,
+        AttachProblem, Decision, HttpObjectKey, HttpObjects, HttpState, HttpTable, RequestHead, RouteObject,
+        attach, normalize_host, route, validate_gateway, validate_route,
     },
     kinds::{
         gateway::GatewaySpec,
         http_route::{HttpRouteMatch, HttpRouteSpec, PathMatchType},
-        resource::ServiceKey,
+        resource::{Kind, Object, ServiceKey},
     },
     primitives::{
         hostname_pattern::HostnamePattern,
         name::{Name, Namespace},
-        quantity::{Port, Timestamp},
+        quantity::{Port, Revision, Timestamp},
     },
 };
 use proptest::prelude::*;
@@ -248,6 +249,45 @@ fn a_change_of_endpoints_keeps_the_routes() {
 }
 
 /// Endpoints are chosen by their weights, and a failed endpoint is not chosen again while there is another one.
+/// After each addition and removal of an object, the table is that of a state with the same objects, and each Gateway
+/// finds its routes by the index.
+#[test]
+fn a_changed_state_has_the_table_of_its_objects() {
+    let mut cluster = Cluster::new();
+    for mut object in serde_json::from_str::<Vec<Value>>(OBJECTS).unwrap() {
+        cluster.now += 1;
+        object["apiVersion"] = "tidegate/v1".into();
+        cluster.apply(&object).unwrap_or_else(|refusal| panic!("{object}: {refusal:?}"));
+    }
+    let kinds = [Kind::Service, Kind::EndpointSet, Kind::Gateway, Kind::HttpRoute];
+    let objects: Vec<_> =
+        kinds.iter().flat_map(|kind| cluster.snapshot.list(*kind, None, None)).cloned().collect();
+    let additions = objects.iter().map(|object| ObjectChange::Put(Arc::clone(object)));
+    let removals = objects.iter().rev().map(|object| ObjectChange::Removed(object.key()));
+    let mut state = HttpState::new(Arc::default(), Snapshot::default());
+    for (number, change) in additions.chain(removals).enumerate() {
+        state = state.update(Revision(number as u64), [change]);
+        let snapshot = state.snapshot();
+        let table = HttpTable::compile(&HttpObjects::of(snapshot, |_| true), snapshot);
+        assert_eq!(*state.table(), table, "{number}");
+        for gateway in snapshot.list(Kind::Gateway, None, None) {
+            let names = |route: &&Arc<Object>| {
+                let (own, spec) = (&route.metadata.namespace, route.as_http_route().unwrap());
+                spec.parent_refs.iter().any(|parent| {
+                    let namespace = parent.namespace.as_ref().or(own.as_ref());
+                    parent.name == gateway.metadata.name && namespace == gateway.metadata.namespace.as_ref()
+                })
+            };
+            let all = snapshot.list(Kind::HttpRoute, None, None).filter(names).count();
+            assert_eq!(snapshot.routes_naming(&gateway.key()).count(), all, "{number}");
+        }
+        if number + 1 == objects.len() {
+            assert!(table.routes.backends().count() > 0);
+        }
+    }
+    assert_eq!(*state.table(), HttpTable::default());
+}
+
 #[test]
 fn endpoints_are_chosen_by_weight() {
     use model::http::{BackendEndpoints, HttpEndpoint};

@@ -29,6 +29,8 @@ fn conditions(cluster: &Cluster, store_key: &str) -> Vec<Condition> {
         | Spec::BgpPeer(_)
         | Spec::Advertisement(_)
         | Spec::DnsZone(_)
+        | Spec::Gateway(_)
+        | Spec::HttpRoute(_)
         | Spec::Address(_)
         | Spec::EndpointHealth(_) => panic!("has another status"),
     }

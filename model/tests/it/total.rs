@@ -121,6 +121,8 @@ fn near_object() -> impl Strategy<Value = Value> {
         "BgpPeer",
         "BfdProfile",
         "DnsZone",
+        "Gateway",
+        "HttpRoute",
     ]);
     (kinds, near_json(), near_json()).prop_map(|(kind, spec, metadata)| {
         let mut object = json!({ "kind": kind, "metadata": { "name": "web" }, "spec": spec });

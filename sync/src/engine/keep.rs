@@ -48,6 +48,8 @@ pub fn prepared(source: &Label, wanted: &Object, current: Option<&Object>) -> Ob
             | Spec::BgpPeer(_)
             | Spec::Advertisement(_)
             | Spec::DnsZone(_)
+            | Spec::Gateway(_)
+            | Spec::HttpRoute(_)
             | Spec::Address(_)
             | Spec::EndpointHealth(_)
             | Spec::Workload(_)

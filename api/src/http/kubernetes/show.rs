@@ -205,6 +205,8 @@ impl Side<'_> {
                 | Spec::BgpPeer(_)
                 | Spec::Advertisement(_)
                 | Spec::DnsZone(_)
+                | Spec::Gateway(_)
+                | Spec::HttpRoute(_)
                 | Spec::Address(_)
                 | Spec::EndpointHealth(_)
                 | Spec::EndpointSet(_),

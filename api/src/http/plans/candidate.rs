@@ -80,6 +80,8 @@ fn concerned(before: &Published, after: &Published, changes: &[Change]) -> BTree
         Kind::AddressPool
         | Kind::BfdProfile
         | Kind::DnsZone
+        | Kind::Gateway
+        | Kind::HttpRoute
         | Kind::BgpPeer
         | Kind::Workload
         | Kind::Service

@@ -64,6 +64,8 @@ impl Assigner {
             Spec::AddressPool(_)
             | Spec::BfdProfile(_)
             | Spec::DnsZone(_)
+            | Spec::Gateway(_)
+            | Spec::HttpRoute(_)
             | Spec::BgpPeer(_)
             | Spec::Workload(_)
             | Spec::EndpointSet(_)

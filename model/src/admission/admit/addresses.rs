@@ -161,6 +161,8 @@ impl<'a> Ledger<'a> {
             | Kind::BgpPeer
             | Kind::Advertisement
             | Kind::DnsZone
+            | Kind::Gateway
+            | Kind::HttpRoute
             | Kind::Address
             | Kind::Workload
             | Kind::EndpointSet

@@ -144,6 +144,8 @@ impl BgpRules<'_> {
             | Kind::AddressPool
             | Kind::Advertisement
             | Kind::DnsZone
+            | Kind::Gateway
+            | Kind::HttpRoute
             | Kind::Workload
             | Kind::Service
             | Kind::EndpointSet

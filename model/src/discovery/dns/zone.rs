@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::{external::StaticRecords, hosts::Hosts};
 use crate::{
     cluster::{
-        change::{Change, ChangeKind},
+        change::{Change, ChangeKind, ObjectChange},
         snapshot::Snapshot,
     },
     compile::{affected, compile},
@@ -48,15 +48,6 @@ impl ZoneSettings {
     pub const fn new(domain: Name) -> Self {
         Self { domain, ttl: 5, ttl_headless: 1, ttl_negative: 1, servers: Vec::new(), reverse: Vec::new() }
     }
-}
-
-/// Change of one object, as a watch reports it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ZoneChange {
-    /// The object was created or changed.
-    Put(Arc<Object>),
-    /// The object with this key was deleted.
-    Removed(ObjectKey),
 }
 
 /// Cluster zone at one revision. Clones share all data.
@@ -116,7 +107,7 @@ impl Zone {
     /// Returns the zone after changes up to a revision. The changes need not include objects of kinds that have no
     /// influence on the zone.
     #[must_use]
-    pub fn update(&self, revision: Revision, changes: impl IntoIterator<Item = ZoneChange>) -> Self {
+    pub fn update(&self, revision: Revision, changes: impl IntoIterator<Item = ObjectChange>) -> Self {
         let mut zone = self.clone();
         for change in changes {
             zone.apply(change);
@@ -125,19 +116,9 @@ impl Zone {
         zone
     }
 
-    fn apply(&mut self, change: ZoneChange) {
+    fn apply(&mut self, change: ObjectChange) {
         let before = self.snapshot.clone();
-        let change = match change {
-            ZoneChange::Put(object) => {
-                self.snapshot.put(Arc::clone(&object));
-                Change { kind: ChangeKind::Modified, object }
-            }
-            ZoneChange::Removed(key) => {
-                let Some(object) = before.get(&key).cloned() else { return };
-                self.snapshot.remove(&key);
-                Change { kind: ChangeKind::Deleted, object }
-            }
-        };
+        let Some(change) = self.snapshot.receive(change) else { return };
         self.note_external(before.get(&change.object.key()), &change);
         if let Some(old) = before.get(&change.object.key()) {
             self.index_workload(old, false);

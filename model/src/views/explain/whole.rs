@@ -92,7 +92,8 @@ fn service_steps(of: &AnnouncementInputs<'_>, key: &ServiceKey) -> Vec<Step> {
         | ConditionType::Converged
         | ConditionType::Used
         | ConditionType::HasRoom
-        | ConditionType::Resolvable => None,
+        | ConditionType::Resolvable
+        | ConditionType::ResolvedRefs => None,
     };
     status.conditions.iter().filter_map(|condition| Some(Step::of(about(condition)?, condition))).collect()
 }

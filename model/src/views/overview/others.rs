@@ -90,7 +90,8 @@ pub fn first(object: &Object, conditions: &[Condition], impact: Impact) -> Optio
         | ConditionType::Ready
         | ConditionType::Connected
         | ConditionType::Converged
-        | ConditionType::Resolvable => "Ready",
+        | ConditionType::Resolvable
+        | ConditionType::ResolvedRefs => "Ready",
     };
     let mut found = StatusFinding::new(object.key(), aspect, impact, reason.as_str(), message.clone());
     found.concerns.kinds = &[Kind::Advertisement, Kind::Node];

@@ -69,7 +69,8 @@ pub fn judge(
                 | ConditionType::Converged
                 | ConditionType::Used
                 | ConditionType::HasRoom
-                | ConditionType::Resolvable => None,
+                | ConditionType::Resolvable
+                | ConditionType::ResolvedRefs => None,
             };
             findings.extend(finding);
         }
@@ -134,7 +135,8 @@ fn finding(view: &ServiceInput<'_>, impact: super::Impact, condition: &Condition
         | ConditionType::Converged
         | ConditionType::Used
         | ConditionType::HasRoom
-        | ConditionType::Resolvable => "Ready",
+        | ConditionType::Resolvable
+        | ConditionType::ResolvedRefs => "Ready",
     };
     let about = view.key.object_key();
     StatusFinding {

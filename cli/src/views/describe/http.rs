@@ -1,0 +1,79 @@
+//! `describe` sections of Gateways and HttpRoutes. Pure functions.
+
+use model::{
+    kinds::http_route::{FieldMatch, HttpRouteMatch, HttpRouteRule, PathMatchType},
+    primitives::hostname_pattern::HostnamePattern,
+};
+
+use crate::{
+    terminal::table::Table,
+    views::{
+        columns::http::parent,
+        typed::{Gateway, HttpRoute},
+    },
+};
+
+use super::Page;
+
+pub(crate) fn gateway(page: &mut Page, object: &Gateway) {
+    page.section("Listeners");
+    let mut table = Table::new(vec!["NAME", "PORT", "PROTOCOL", "HOSTNAME", "ALLOWED ROUTES", "ROUTES"]);
+    for listener in &object.spec.listeners {
+        let hostname = listener.hostname.as_ref().map_or("*", HostnamePattern::as_str);
+        let routes = object.status.attached_routes.get(&listener.name).copied().unwrap_or_default();
+        table.push(vec![
+            listener.name.as_str().into(),
+            listener.port.to_string().into(),
+            listener.protocol.to_string().into(),
+            hostname.into(),
+            listener.allowed_routes.namespaces.from.to_string().into(),
+            routes.to_string().into(),
+        ]);
+    }
+    page.table(&table);
+}
+
+pub(crate) fn route(page: &mut Page, object: &HttpRoute) {
+    let spec = &object.spec;
+    page.section("HTTP route");
+    let parents: Vec<_> = spec.parent_refs.iter().map(parent).collect();
+    page.field("Gateways", &parents.join(", "));
+    let hostnames: Vec<_> = spec.hostnames.iter().map(HostnamePattern::as_str).collect();
+    page.field("Host names", &hostnames.join(", "));
+    page.section(&format!("Rules ({})", spec.rules.len()));
+    let mut table = Table::new(vec!["RULE", "MATCHES", "FILTERS", "BACKENDS"]);
+    for (index, rule) in spec.rules.iter().enumerate() {
+        let name = rule.name.as_ref().map_or_else(|| index.to_string(), ToString::to_string);
+        let filters: Vec<_> = rule.filters.iter().map(|filter| filter.filter_type.to_string()).collect();
+        table.push(vec![name.into(), matches(rule).into(), filters.join(", ").into(), backends(rule).into()]);
+    }
+    page.table(&table);
+}
+
+fn matches(rule: &HttpRouteRule) -> String {
+    if rule.matches.is_empty() {
+        return "/*".to_owned();
+    }
+    rule.matches.iter().map(one_match).collect::<Vec<_>>().join("; ")
+}
+
+fn one_match(one: &HttpRouteMatch) -> String {
+    let method = one.method.map(|method| format!("{method} ")).unwrap_or_default();
+    let path = match one.path.match_type {
+        PathMatchType::Exact => one.path.value.clone(),
+        PathMatchType::PathPrefix => format!("{}/*", one.path.value.trim_end_matches('/')),
+    };
+    let fields = |sign: char, fields: &[FieldMatch]| {
+        let texts = fields.iter().map(|field| format!(" {sign}{}={}", field.name, field.value));
+        texts.collect::<String>()
+    };
+    format!("{method}{path}{}{}", fields('?', &one.query_params), fields('@', &one.headers))
+}
+
+fn backends(rule: &HttpRouteRule) -> String {
+    let texts = rule
+        .backend_refs
+        .iter()
+        .map(|backend| format!("{}:{} (weight {})", backend.name, backend.port, backend.weight));
+    texts.collect::<Vec<_>>().join(", ")
+}

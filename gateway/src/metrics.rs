@@ -1,0 +1,207 @@
+//! Metrics of the gateway, and its readiness.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use model::primitives::quantity::Revision;
+use prometheus_client::{
+    encoding::{EncodeLabelSet, EncodeLabelValue, text::encode},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::Registry,
+};
+
+/// Maximum number of routes with metrics of their own. Requests of further routes are counted as [`OTHER`].
+const ROUTES_MAX: usize = 1000;
+/// Label of the routes beyond [`ROUTES_MAX`].
+const OTHER: &str = "other";
+/// Upper bounds of the durations of requests in seconds.
+const BOUNDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    route: String,
+    code: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RouteLabels {
+    route: String,
+}
+
+/// Reason for which a connection is closed before its request reaches a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub(crate) enum ConnectionEnd {
+    /// Too many connections were open.
+    TooMany,
+    /// A request was malformed or could be read in two ways.
+    Malformed,
+    /// The head of a request took too long.
+    SlowHead,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EndLabels {
+    reason: ConnectionEnd,
+}
+
+/// Counters of the gateway.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    durations: Family<RouteLabels, Histogram>,
+    ends: Family<EndLabels, Counter>,
+    routes: Mutex<BTreeSet<String>>,
+    revision: Gauge,
+    /// 1 while a control server sends the state.
+    pub(crate) connected: Gauge,
+    /// Open connections of clients.
+    pub(crate) connections: Gauge,
+    /// Connections that were switched to another protocol, such as WebSocket.
+    pub(crate) tunnels: Gauge,
+    /// Listening sockets that are open.
+    pub(crate) sockets: Gauge,
+    /// Listening sockets that cannot be opened.
+    pub(crate) sockets_failed: Gauge,
+    /// Attempts to forward a request that failed.
+    pub(crate) upstream_failures: Counter,
+    /// Requests that were sent to another endpoint after a failed attempt.
+    pub(crate) retries: Counter,
+    is_ready: AtomicBool,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("tidegate_gateway");
+        let requests = Family::<RequestLabels, Counter>::default();
+        let durations = Family::<RouteLabels, Histogram>::new_with_constructor(|| Histogram::new(BOUNDS));
+        let ends = Family::<EndLabels, Counter>::default();
+        registry.register("requests", "Requests by their route and status code", requests.clone());
+        registry.register(
+            "request_duration_seconds",
+            "Time from the head of a request to the end of its response",
+            durations.clone(),
+        );
+        registry.register(
+            "connections_closed",
+            "Connections of clients that the gateway closed, by the reason",
+            ends.clone(),
+        );
+        let gauges = [(); 6].map(|()| Gauge::default());
+        let texts = [
+            ("revision", "Revision of the state from which requests are decided"),
+            ("control_connected", "1 while a control server sends the state"),
+            ("connections", "Open connections of clients"),
+            ("tunnels", "Connections that were switched to another protocol, such as WebSocket"),
+            ("sockets", "Open listening sockets"),
+            ("sockets_failed", "Listening sockets that cannot be opened"),
+        ];
+        for ((name, help), gauge) in texts.into_iter().zip(&gauges) {
+            registry.register(name, help, gauge.clone());
+        }
+        let (upstream_failures, retries) = (Counter::default(), Counter::default());
+        registry.register(
+            "upstream_failures",
+            "Failed attempts to forward a request to an endpoint",
+            upstream_failures.clone(),
+        );
+        registry.register(
+            "retries",
+            "Requests that were sent to another endpoint after a failed attempt",
+            retries.clone(),
+        );
+        let [revision, connected, connections, tunnels, sockets, sockets_failed] = gauges;
+        Self {
+            registry,
+            requests,
+            durations,
+            ends,
+            routes: Mutex::default(),
+            revision,
+            connected,
+            connections,
+            tunnels,
+            sockets,
+            sockets_failed,
+            upstream_failures,
+            retries,
+            is_ready: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts a request at the end of its response. `route` is that of its rule, or empty if none matched.
+    pub(crate) fn count(&self, route: &str, code: u16, duration: Duration) {
+        let route = self.label_of(route);
+        self.durations.get_or_create(&RouteLabels { route: route.clone() }).observe(duration.as_secs_f64());
+        self.requests.get_or_create(&RequestLabels { route, code }).inc();
+    }
+
+    /// Counts a connection that the gateway closes.
+    pub(crate) fn end(&self, reason: ConnectionEnd) {
+        self.ends.get_or_create(&EndLabels { reason }).inc();
+    }
+
+    fn label_of(&self, route: &str) -> String {
+        let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        if !routes.contains(route) {
+            if routes.len() >= ROUTES_MAX {
+                return OTHER.to_owned();
+            }
+            routes.insert(route.to_owned());
+        }
+        route.to_owned()
+    }
+
+    /// Records that the state of a revision is known, from a control server or from disk.
+    pub(crate) fn set_revision(&self, revision: Revision) {
+        self.revision.set(i64::try_from(revision.0).unwrap_or(i64::MAX));
+        self.is_ready.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if requests can be decided.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_ready.load(Ordering::Relaxed)
+    }
+
+    /// Returns the metrics in the OpenMetrics text format.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Metrics {
+        /// Returns metrics with a sample of each label.
+        pub(crate) fn with_samples() -> Self {
+            let metrics = Self::default();
+            metrics.count("shop/web/0", 200, Duration::from_millis(3));
+            metrics.end(ConnectionEnd::Malformed);
+            metrics
+        }
+    }
+
+    /// After 1,000 routes, further ones share a label.
+    #[test]
+    fn the_number_of_labels_is_limited() {
+        let metrics = Metrics::default();
+        for number in 0..ROUTES_MAX {
+            assert_eq!(metrics.label_of(&number.to_string()), number.to_string());
+        }
+        assert_eq!(metrics.label_of("new"), OTHER);
+        assert_eq!(metrics.label_of("5"), "5");
+    }
+}

@@ -1,0 +1,160 @@
+//! Start of all parts of the gateway, and its end.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use base::service_manager::Notifier;
+use client::{Client, Connection, Failover, Limits, Options, Token, TokenSource};
+use model::http::{HttpObjectKey, HttpState};
+use replica::Follower;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    sync::{Semaphore, watch},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    args::Args,
+    listen::{Front, Listeners},
+    metrics::Metrics,
+    proxy::{Proxy, ProxyOptions},
+    serve,
+    state::{self, NoValues, RouteSink, SharedState},
+    upstream::Upstream,
+};
+
+/// Environment variable with a token. There is no flag for the token itself, because process arguments are visible to
+/// all users of a machine.
+const TOKEN_VARIABLE: &str = "TIDEGATE_TOKEN";
+/// Connect timeout; another control server may be available.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of requests other than streams.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum time without any data on the watch; control servers send a heartbeat at least every 10 s.
+const SILENCE_MAX: Duration = Duration::from_secs(35);
+
+/// Runs the gateway until SIGTERM or SIGINT, and then until its requests have ended.
+///
+/// # Errors
+/// Returns the error that stops the process, with its remedy.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let status = TcpListener::bind(args.status_listen).await;
+    let status = status.with_context(|| {
+        format!("cannot listen on {}: choose another --status-listen", args.status_listen)
+    })?;
+    let client = connect(&args)?;
+    let metrics = Arc::new(Metrics::default());
+    let served: Arc<BTreeSet<HttpObjectKey>> = Arc::new(args.serve.iter().cloned().collect());
+    let (sender, states) = watch::channel(restored(&args, &served, &metrics));
+    let front = Arc::new(front(&args, states.clone(), &metrics));
+    let listeners =
+        Listeners { addresses: args.address.clone(), states: states.clone(), front: Arc::clone(&front) };
+    let sink = RouteSink { served, states: sender, metrics: Arc::clone(&metrics) };
+    let follower = Follower { client, kinds: &state::KINDS, sink };
+    let stop = CancellationToken::new();
+    tracing::info!(address = ?args.address, "started");
+    let notifier = Notifier::of_environment();
+    notifier.say("READY=1");
+    let (mut terminated, mut interrupted) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        () = follower.run() => {}
+        () = listeners.run(stop.clone()) => {}
+        served = serve::serve(status, metrics) => served?,
+        () = keep(&args, states) => {}
+        () = feed_watchdog(&notifier) => {}
+        _ = terminated.recv() => {}
+        _ = interrupted.recv() => {}
+    }
+    notifier.say("STOPPING=1");
+    stop.cancel();
+    front.connections.close();
+    let drain = Duration::from_secs(args.drain_timeout.into());
+    if tokio::time::timeout(drain, front.connections.wait()).await.is_err() {
+        tracing::warn!(connections = front.connections.len(), "some requests did not end in time");
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn front(args: &Args, states: watch::Receiver<SharedState>, metrics: &Arc<Metrics>) -> Front {
+    let seconds = |count: u32| Duration::from_secs(count.into());
+    let options = ProxyOptions {
+        trusted: args.trusted_proxy.clone(),
+        response_timeout: seconds(args.response_timeout),
+        idle: seconds(args.idle_timeout),
+        access_log: args.access_log,
+    };
+    let upstream = Upstream::new(seconds(args.connect_timeout));
+    let proxy = Proxy { states, upstream, options, metrics: Arc::clone(metrics) };
+    Front {
+        proxy: Arc::new(proxy),
+        metrics: Arc::clone(metrics),
+        slots: Arc::new(Semaphore::new(usize::try_from(args.connections).unwrap_or(usize::MAX))),
+        idle: seconds(args.idle_timeout),
+        connections: TaskTracker::new(),
+    }
+}
+
+/// Sends a message to the service manager's watchdog at its interval, which a blocked runtime would not.
+async fn feed_watchdog(notifier: &Notifier) {
+    let Some(interval) = notifier.watchdog_interval() else { return std::future::pending().await };
+    loop {
+        notifier.say("WATCHDOG=1");
+        tokio::time::sleep(interval).await;
+    }
+}
+
+async fn keep(args: &Args, states: watch::Receiver<SharedState>) {
+    match &args.state_dir {
+        Some(directory) => state::journal(directory).keep(states, state::parts).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns the last state on disk, if there is one.
+fn restored(args: &Args, served: &Arc<BTreeSet<HttpObjectKey>>, metrics: &Metrics) -> SharedState {
+    let directory = args.state_dir.as_ref()?;
+    match state::journal(directory).load::<NoValues>() {
+        Ok(stored) => {
+            let (snapshot, NoValues {}) = stored?;
+            tracing::info!(revision = snapshot.revision().0, "routing by the last state on disk");
+            metrics.set_revision(snapshot.revision());
+            Some(Arc::new(HttpState::new(Arc::clone(served), snapshot)))
+        }
+        Err(error) => {
+            tracing::warn!(%error, directory = %directory.display(), "the state on disk is unusable; waiting for a control server");
+            None
+        }
+    }
+}
+
+fn connect(args: &Args) -> anyhow::Result<Client> {
+    let variable = std::env::var(TOKEN_VARIABLE).ok().filter(|text| !text.trim().is_empty());
+    let token = match (args.token_file.clone(), variable) {
+        (Some(path), _) => TokenSource::File(path),
+        (None, Some(text)) => TokenSource::Fixed(Token::parse(&text, TOKEN_VARIABLE)?),
+        (None, None) => TokenSource::None,
+    };
+    let connection = Connection {
+        urls: args.api.clone(),
+        ca_file: args.ca_file.clone(),
+        pin: args.ca_hash,
+        identity: None,
+        token,
+    };
+    let options = Options {
+        user_agent: concat!("tidegate-gateway/", env!("CARGO_PKG_VERSION")),
+        author: None,
+        connect_timeout: CONNECT_TIMEOUT,
+        timeout: REQUEST_TIMEOUT,
+        idle_timeout: SILENCE_MAX,
+        failover: Failover::Safe,
+        min_position: None,
+        reads_own_writes: false,
+        limits: Limits::default(),
+        on_send: None,
+    };
+    Ok(Client::new(connection, options)?)
+}

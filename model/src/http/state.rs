@@ -1,0 +1,83 @@
+//! State from which a gateway decides requests, and its changes.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{
+    objects::{HttpObjectKey, HttpObjects},
+    table::HttpTable,
+};
+use crate::{
+    cluster::{
+        change::{Change, ChangeKind, ObjectChange},
+        snapshot::Snapshot,
+    },
+    compile::affected,
+    kinds::resource::Kind,
+    primitives::quantity::Revision,
+};
+
+/// Objects of the cluster at one revision, with the table that follows from them. Clones share all data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpState {
+    served: Arc<BTreeSet<HttpObjectKey>>,
+    snapshot: Snapshot,
+    table: HttpTable,
+}
+
+impl HttpState {
+    /// Creates the state of a gateway that serves the Gateways `served`, or all Gateways if the set is empty.
+    #[must_use]
+    pub fn new(served: Arc<BTreeSet<HttpObjectKey>>, snapshot: Snapshot) -> Self {
+        let table = compile(&served, &snapshot);
+        Self { served, snapshot, table }
+    }
+
+    /// Returns the state after changes up to a revision. The changes need not include objects of kinds that have no
+    /// influence on HTTP requests. Routes are compiled anew only if a Gateway or HttpRoute has changed.
+    #[must_use]
+    pub fn update(&self, revision: Revision, changes: impl IntoIterator<Item = ObjectChange>) -> Self {
+        let mut snapshot = self.snapshot.clone();
+        let (mut services, mut has_new_routes) = (BTreeSet::new(), false);
+        for change in changes {
+            let before = snapshot.clone();
+            let Some(change) = snapshot.receive(change) else { continue };
+            has_new_routes |= is_route_change(&before, &change);
+            services.extend(affected(&before, &snapshot, &change));
+        }
+        snapshot.set_revision(revision);
+        let table = if has_new_routes {
+            compile(&self.served, &snapshot)
+        } else {
+            self.table.refresh(&snapshot, &services)
+        };
+        Self { served: Arc::clone(&self.served), snapshot, table }
+    }
+
+    /// Returns the objects of the cluster.
+    #[must_use]
+    pub const fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Returns the table that decides requests.
+    #[must_use]
+    pub const fn table(&self) -> &HttpTable {
+        &self.table
+    }
+}
+
+fn compile(served: &BTreeSet<HttpObjectKey>, snapshot: &Snapshot) -> HttpTable {
+    let is_served = |key: &HttpObjectKey| served.is_empty() || served.contains(key);
+    HttpTable::compile(&HttpObjects::of(snapshot, is_served), snapshot)
+}
+
+/// Returns true if a change may alter the compiled routes.
+fn is_route_change(before: &Snapshot, change: &Change) -> bool {
+    let object = &change.object;
+    let is_routing = matches!(object.spec.kind(), Kind::Gateway | Kind::HttpRoute);
+    let is_same = change.kind != ChangeKind::Deleted
+        && before.get(&object.key()).is_some_and(|old| {
+            old.spec == object.spec && old.metadata.creation_timestamp == object.metadata.creation_timestamp
+        });
+    is_routing && !is_same
+}
