@@ -18,6 +18,7 @@ mod forward;
 #[cfg(test)]
 #[path = "../../fuzz/src/dns.rs"]
 pub mod fuzz_properties;
+mod keys;
 mod listen;
 mod message;
 mod metrics;

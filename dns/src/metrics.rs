@@ -38,6 +38,8 @@ pub(crate) enum Outcome {
     NotReady,
     /// Failed, because no upstream server responded.
     UpstreamFailed,
+    /// Rejected, because its signature (TSIG) is invalid or its key unknown.
+    SignatureRejected,
     /// Rejected as malformed or unsupported.
     Malformed,
     /// Discarded without a response.

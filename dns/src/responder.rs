@@ -4,7 +4,12 @@
 mod tests;
 mod transfer;
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    net::IpAddr,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use hickory_proto::op::ResponseCode;
 use ipnet::IpNet;
@@ -14,6 +19,7 @@ use tokio::sync::{Semaphore, watch};
 use self::transfer::{TRANSFERS_MAX, TransferJob};
 use crate::{
     forward::{ForwardedReply, Forwarder},
+    keys::Keys,
     message::{ParseResult, QuestionKey, Request, Transport, answers_of, parse},
     metrics::{Metrics, Outcome},
 };
@@ -36,6 +42,7 @@ pub(crate) struct ResponderOptions {
 pub(crate) struct Responder {
     options: ResponderOptions,
     zones: Zones,
+    keys: Keys,
     forwarder: Option<Forwarder>,
     metrics: Arc<Metrics>,
     /// Limit of zone transfers at once.
@@ -65,15 +72,16 @@ pub(crate) struct Job {
 }
 
 impl Responder {
-    /// Creates a responder for the zones of a state. Questions outside of them go to `forwarder`.
+    /// Creates a responder for the zones of a state with the keys of DnsZones. Questions outside of the zones go to
+    /// `forwarder`.
     pub(crate) fn new(
         options: ResponderOptions,
-        zones: Zones,
+        (zones, keys): (Zones, Keys),
         forwarder: Option<Forwarder>,
         metrics: Arc<Metrics>,
     ) -> Self {
         let transfers = Arc::new(Semaphore::new(TRANSFERS_MAX));
-        Self { options, zones, forwarder, metrics, transfers }
+        Self { options, zones, keys, forwarder, metrics, transfers }
     }
 
     /// Returns the metrics of the server.
@@ -99,8 +107,14 @@ impl Responder {
         let question = request.question();
         let Some(zone) = self.zones.borrow().clone() else {
             // Any name may be in the zone of a DnsZone.
-            let is_control = forwards && self.options.control_names.contains(&question.labels.join("."));
+            let is_control = forwards
+                && !request.is_signed()
+                && self.options.control_names.contains(&question.labels.join("."));
             return if is_control { self.forward(request) } else { self.not_ready(&request) };
+        };
+        let request = match self.verified(request, &zone) {
+            Ok(request) => request,
+            Err(step) => return step,
         };
         if let Some(kind) = request.transfer_kind() {
             return self.begin_transfer(request, kind, zone, (client, transport));
@@ -111,6 +125,27 @@ impl Responder {
             Resolution::Refused => self.respond(Outcome::OutsideClient, request.fail(ResponseCode::Refused)),
             Resolution::Unknown => self.not_ready(&request),
         }
+    }
+
+    /// Verifies the signature of a request, if it has one, with the key of the DnsZone that contains the name.
+    ///
+    /// # Errors
+    /// Returns the error response if the signature is invalid or cannot be verified.
+    fn verified(&self, request: Request, zone: &Zone) -> Result<Request, Step> {
+        let Some(key) = request.claimed_key() else { return Ok(request) };
+        let name = request.question().labels.join(".");
+        let owner = zone.snapshot().dns_zone_of(&name).map(|(_, spec)| spec);
+        let owner = owner.filter(|spec| spec.keys.iter().any(|known| known.name.as_str() == key));
+        let secret = owner.and_then(|spec| self.keys.borrow().secret(spec.zone.as_str(), &key));
+        if owner.is_some() && secret.is_none() {
+            // The key is new, and its secret has not been received yet.
+            return Err(self.not_ready(&request));
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        request.verify(secret.as_deref(), now).map_err(|response| {
+            tracing::debug!(name, key, "rejected the signature of a request");
+            self.respond(Outcome::SignatureRejected, response)
+        })
     }
 
     fn view_of(&self, client: IpAddr) -> ClientView {

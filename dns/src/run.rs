@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     args::Args,
     forward::{CacheOptions, Forwarder},
+    keys::KeyFollower,
     listen::Sockets,
     message::TtlLimits,
     metrics::Metrics,
@@ -67,7 +68,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         clients: args.client_network.clone(),
         control_names: args.api.iter().filter_map(|url| url.domain().map(str::to_ascii_lowercase)).collect(),
     };
-    let responder = Responder::new(options, zones.clone(), forwarder.clone(), Arc::clone(&metrics));
+    let key_follower = KeyFollower::new(connect(&args)?, zones.clone(), args.state_dir.clone());
+    let views = (zones.clone(), key_follower.keys());
+    let responder = Responder::new(options, views, forwarder.clone(), Arc::clone(&metrics));
     let sources = args.listen.iter().map(|address| address.ip()).collect();
     let changes = ChangeNotifier::new(zones.clone(), sources, Arc::clone(&metrics));
     let announced = AnnouncedFollower { client: connect(&args)?, zones: sender.clone() };
@@ -82,6 +85,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     tokio::select! {
         () = follower.run() => {}
         () = announced.run() => {}
+        () = key_follower.run() => {}
         () = changes.run() => {}
         () = sockets.serve(Arc::new(responder), stop.clone()) => {}
         served = serve::serve(status, metrics) => served?,

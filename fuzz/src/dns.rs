@@ -22,6 +22,11 @@ const DNS_UDP_BYTES_MAX: usize = 1232;
 /// Limits on the times of forwarded responses.
 const DNS_TTL_LIMITS: message::TtlLimits = message::TtlLimits { positive: 3600, negative: 300 };
 
+/// Secret of the key that signed the request of the corpus.
+const DNS_SECRET: &[u8] = b"0123456789abcdef";
+/// Time of this signature in seconds since 1970.
+const DNS_SIGNED_AT: u64 = 0x6b0c_6d7f;
+
 /// Cluster zone with the objects of the table.
 static DNS_ZONE: LazyLock<Zone> = LazyLock::new(|| {
     let objects: Vec<serde_json::Value> = serde_json::from_str(DNS_OBJECTS).expect("the file is valid");
@@ -53,6 +58,7 @@ pub fn dns_message(bytes: &[u8]) {
             }
             check(&request.any());
             check(&request.fail(ResponseCode::ServFail));
+            verify(&request, check);
             let key = request.key();
             let question = key.encode(7).expect("the name was in a message before");
             assert!(Message::from_vec(&question).is_ok());
@@ -70,6 +76,23 @@ pub fn dns_message(bytes: &[u8]) {
         [packet.get(..2).unwrap_or(&[0, 0]), &key.encode(0).expect("the name is valid")[2..]].concat();
     if let message::ParseResult::Question(request) = message::parse(&request, transport, true) {
         relay(&request, &key, packet, |_| ());
+    }
+}
+
+/// Verifies the signature of a request with a secret, with an unknown key, and at another time.
+fn verify(request: &message::Request, check: impl Fn(&[u8])) {
+    for (secret, now) in [(Some(DNS_SECRET), DNS_SIGNED_AT), (Some(DNS_SECRET), 0), (None, 0)] {
+        let is_signed = request.is_signed();
+        match request.clone().verify(secret, now) {
+            Ok(verified) => {
+                assert_eq!(verified.verified_key().is_some(), is_signed);
+                check(&verified.fail(ResponseCode::ServFail));
+            }
+            Err(response) => {
+                assert!(is_signed);
+                check(&response);
+            }
+        }
     }
 }
 

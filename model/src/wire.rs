@@ -2,6 +2,7 @@
 
 pub mod announced;
 pub mod ask;
+pub mod dns_keys;
 pub mod doctor;
 pub mod feed;
 pub mod hold;

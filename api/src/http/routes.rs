@@ -11,6 +11,7 @@ mod bgp;
 pub(crate) mod confirm;
 mod convergence;
 mod delete;
+mod dns_keys;
 mod docs;
 mod doctor;
 mod drains;
@@ -83,6 +84,7 @@ pub(crate) fn router() -> Routes {
         drains::add,
         explain::add,
         explain_name::add,
+        dns_keys::add,
         bgp::add,
         address_events::add,
         announced::add,

@@ -116,10 +116,12 @@ pub(crate) enum Subject {
     Certificate,
     /// Backups, which contain every secret of the store.
     Backup,
+    /// Keys of DnsZones with their secrets, which DNS servers need.
+    DnsKey,
 }
 
 impl Subject {
-    const OTHERS: [Self; 11] = [
+    const OTHERS: [Self; 12] = [
         Self::Status,
         Self::Metrics,
         Self::History,
@@ -131,6 +133,7 @@ impl Subject {
         Self::JoinToken,
         Self::Certificate,
         Self::Backup,
+        Self::DnsKey,
     ];
 
     /// Returns all subjects, kinds of objects first.
@@ -153,6 +156,7 @@ impl Subject {
             Self::JoinToken => "JoinToken",
             Self::Certificate => "Certificate",
             Self::Backup => "Backup",
+            Self::DnsKey => "DnsKey",
         }
     }
 

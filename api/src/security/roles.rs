@@ -42,7 +42,7 @@ pub(crate) struct Rule {
     #[schema(max_items = 256, example = json!(["get", "list", "watch"]))]
     pub(crate) verbs: Vec<String>,
     /// Kinds that the rule applies to: kinds of objects, `Status`, `Metrics`, `History`, `Audit`, `Bgp`,
-    /// `Guard`, `Token`, `Role`, `JoinToken`, `Certificate`, `Backup`, or `*` for all.
+    /// `Guard`, `Token`, `Role`, `JoinToken`, `Certificate`, `Backup`, `DnsKey`, or `*` for all.
     #[schema(max_items = 256, example = json!(["Service", "EndpointSet"]))]
     pub(crate) kinds: Vec<String>,
     /// Namespaces that the rule is limited to; with a limit the rule excludes cluster-scoped objects. Default: no
@@ -192,6 +192,7 @@ static BUILT_IN: LazyLock<BTreeMap<Label, Arc<Role>>> = LazyLock::new(|| {
             ],
         ),
         (ADMIN, vec![rule(&[EVERY], &[EVERY])]),
+        ("dns-server", vec![rule(&["get", "list", "watch"], &objects), rule(&["get"], &["DnsKey"])]),
         // Further permissions of an agent apply to its own node only and follow from its identity.
         (AGENT, vec![rule(&["get", "create"], &["Node"])]),
     ];

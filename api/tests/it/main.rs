@@ -16,6 +16,7 @@ mod bgp;
 mod bgp_shown;
 mod canary;
 mod containment;
+mod dns_keys;
 mod environment;
 mod explain;
 mod explain_name;

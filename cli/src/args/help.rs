@@ -463,7 +463,7 @@ Examples:
   tidegate token create shop --role operator -n shop --pool web --endpoint-range 10.1.0.0/16 > shop.token";
 
 pub(super) const ROLE_HELP: &str = "\
-Built-in roles are viewer, operator and admin. The role agent belongs to agents, which authenticate with
+Built-in roles are viewer, operator, admin and dns-server. The role agent belongs to agents, which authenticate with
 certificates.
 
 Examples:

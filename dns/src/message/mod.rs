@@ -16,8 +16,12 @@ mod reply;
 #[cfg(test)]
 mod tests;
 mod transfer;
+mod tsig;
 
-use self::reply::{rotate_addresses, skip_name, wire_form};
+use self::{
+    reply::{rotate_addresses, skip_name, wire_form},
+    tsig::{Signature, Signer},
+};
 pub(crate) use self::{
     key::QuestionKey,
     notification::{encode_notification, is_confirmation},
@@ -74,6 +78,10 @@ pub(crate) struct Request {
     known_serial: Option<u32>,
     /// Maximum size of the response in bytes.
     limit: usize,
+    /// Signature that has not been verified.
+    signature: Option<Box<Signature>>,
+    /// Signs the responses, if the request has a valid signature.
+    signer: Option<Box<Signer>>,
 }
 
 /// Result of parsing a request.
@@ -118,6 +126,9 @@ pub(crate) fn parse(packet: &[u8], transport: Transport, recursion_available: bo
     }
     let Ok(message) = Message::from_vec(packet) else { return error(id, op_code, ResponseCode::FormErr) };
     let [query] = &message.queries[..] else { return error(id, op_code, ResponseCode::FormErr) };
+    let Ok(signature) = Signature::read(packet, &message) else {
+        return error(id, op_code, ResponseCode::FormErr);
+    };
     let edns = message.edns.as_ref();
     let payload = edns.map_or(UDP_BYTES_MIN, |edns| usize::from(edns.max_payload()));
     let request = Request {
@@ -137,6 +148,8 @@ pub(crate) fn parse(packet: &[u8], transport: Transport, recursion_available: bo
             Transport::Udp => payload.clamp(UDP_BYTES_MIN, UDP_BYTES_MAX),
             Transport::Tcp => TCP_BYTES_MAX,
         },
+        signature: signature.map(Box::new),
+        signer: None,
     };
     if edns.is_some_and(|edns| edns.version() > EDNS_VERSION) {
         return ParseResult::Error(request.fail(ResponseCode::BADVERS));
@@ -220,7 +233,22 @@ impl Request {
         bytes
     }
 
+    /// Encodes a response that is a single message, with a signature if the request has one.
     fn encode(&self, code: ResponseCode, is_own: bool, sections: &Sections, is_truncated: bool) -> Vec<u8> {
+        let message = self.encode_unsigned(code, is_own, sections, is_truncated);
+        match &self.signer {
+            Some(signer) => Signer::clone(signer).sign(message),
+            None => message,
+        }
+    }
+
+    fn encode_unsigned(
+        &self,
+        code: ResponseCode,
+        is_own: bool,
+        sections: &Sections,
+        is_truncated: bool,
+    ) -> Vec<u8> {
         let mut message = Message::new(self.id, MessageType::Response, OpCode::Query);
         message.metadata.authoritative = is_own;
         message.metadata.recursion_desired = self.recursion_desired;

@@ -53,10 +53,10 @@ pub(crate) struct Reply {
 /// Position of a record in a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RecordPlace {
-    owner: Range<usize>,
-    record_type: u16,
+    pub(super) owner: Range<usize>,
+    pub(super) record_type: u16,
     ttl: Range<usize>,
-    data: Range<usize>,
+    pub(super) data: Range<usize>,
 }
 
 impl Reply {
@@ -206,7 +206,7 @@ pub(super) fn rotate_addresses(bytes: &mut [u8], turn: usize) {
 }
 
 /// Returns the positions of all records of a message with one question. Ends at the first malformed record.
-fn places(bytes: &[u8]) -> impl Iterator<Item = RecordPlace> {
+pub(super) fn places(bytes: &[u8]) -> impl Iterator<Item = RecordPlace> {
     let count = |at: usize| {
         bytes
             .get(at..at + 2)

@@ -1,4 +1,4 @@
-//! Messages of zone transfers (RFC 5936). An incremental transfer is answered with the whole zone, as RFC 1995 §4 allows.
+//! Messages of zone transfers (RFC 5936), of which each has a signature if the request has one. An incremental transfer is answered with the whole zone, as RFC 1995 §4 allows.
 
 use hickory_proto::{op::ResponseCode, rr::RecordType};
 use model::discovery::dns;
@@ -30,17 +30,23 @@ impl Request {
 
     /// Encodes the start of authority alone: the answer to a client that has the zone, or that asked over UDP.
     pub(crate) fn start_of_zone(&self, start: &dns::Record) -> Vec<u8> {
-        self.records_message(std::slice::from_ref(start))
+        self.encode(ResponseCode::NoError, true, &self.sections(std::slice::from_ref(start)), false)
     }
 
     /// Encodes a whole zone: the start of authority, all other records, and the start of authority again.
     pub(crate) fn zone_messages(&self, start: dns::Record, others: Vec<dns::Record>) -> Vec<Vec<u8>> {
         let records = [vec![start.clone()], others, vec![start]].concat();
-        records.chunks(MESSAGE_RECORDS_MAX).map(|records| self.records_message(records)).collect()
+        let messages = records.chunks(MESSAGE_RECORDS_MAX);
+        let messages = messages.map(|records| {
+            self.encode_unsigned(ResponseCode::NoError, true, &self.sections(records), false)
+        });
+        let Some(signer) = &self.signer else { return messages.collect() };
+        let mut signer = signer.clone();
+        messages.map(|message| signer.sign(message)).collect()
     }
 
-    fn records_message(&self, records: &[dns::Record]) -> Vec<u8> {
+    fn sections(&self, records: &[dns::Record]) -> Sections {
         let answers = records.iter().filter_map(|record| self.record(record)).collect();
-        self.encode(ResponseCode::NoError, true, &Sections { answers, ..Sections::default() }, false)
+        Sections { answers, ..Sections::default() }
     }
 }

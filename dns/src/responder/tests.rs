@@ -10,7 +10,7 @@ use model::{
 use serde_json::json;
 
 use super::*;
-use crate::{forward::CacheOptions, message::TtlLimits};
+use crate::{forward::CacheOptions, keys::KeyRing, message::TtlLimits};
 
 fn forwarder(metrics: &Arc<Metrics>) -> Option<Forwarder> {
     let options = CacheOptions {
@@ -31,7 +31,11 @@ fn responder(zone: Option<Zone>) -> Responder {
     };
     // The last state stays in use without the sender.
     let (_, zones) = watch::channel(zone.map(Arc::new));
-    Responder::new(options, zones, forwarder(&metrics), metrics)
+    let ring = KeyRing::of(&serde_json::from_value(json!({ "revision": 7, "keys": [
+        { "zone": "example.org", "name": "secondary.example.org", "secret": "MDEyMzQ1Njc4OWFiY2RlZg==" },
+    ] })).unwrap());
+    let (_, keys) = watch::channel(Arc::new(ring));
+    Responder::new(options, (zones, keys), forwarder(&metrics), metrics)
 }
 
 fn zone() -> Zone {

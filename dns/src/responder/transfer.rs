@@ -46,7 +46,7 @@ impl Responder {
         (client, transport): (IpAddr, Transport),
     ) -> Step {
         let question = request.question();
-        let (spec, start) = match judge_transfer(&zone, &question, client) {
+        let (spec, start) = match judge_transfer(&zone, &question, client, request.verified_key()) {
             TransferDecision::Allowed(spec, start) => (spec.clone(), start),
             TransferDecision::NotAuthoritative => {
                 return self.respond(Outcome::TransferRefused, request.fail(ResponseCode::NotAuth));

@@ -136,7 +136,8 @@ fn f086_open_connections_packets_and_bytes_are_told_and_a_drain_waits_for_them()
     let metrics = cluster.api.get("/metrics").unwrap().text;
     let line = r#"tidegate_service_active_connections{namespace="default",service="web"} 2"#;
     assert!(metrics.lines().any(|found| found == line), "{metrics}");
-    documents_name_what_is_there(&[metrics, cluster.agent("node1").unwrap().get("/metrics").unwrap().text]);
+    let agent = cluster.agent("node1").unwrap().get("/metrics").unwrap().text;
+    documents_name_what_is_there(&[metrics, agent, dns_metrics()]);
 
     let drain = ["drain", "workload", "web-1", "--wait"];
     let waited = tidegate(&cluster, &[&drain[..], &["--wait-timeout", "3s"]].concat()).unwrap_err();
@@ -201,7 +202,7 @@ const SHOWN_NOWHERE: [(&str, &str); 7] = [
     ("tidegate_health_words", "how much the server remembers; what it had to forget is shown"),
 ];
 /// Metrics that appear only after events that do not occur in this test.
-const NOT_HERE: [&str; 14] = [
+const NOT_HERE: [&str; 15] = [
     "tidegate_store_commits",
     "tidegate_store_conflicts",
     "tidegate_store_in_doubt",
@@ -216,7 +217,19 @@ const NOT_HERE: [&str; 14] = [
     "tidegate_bgp_prefixes_sent",
     "tidegate_bgp_prefixes_received",
     "tidegate_endpoint_failed_connections",
+    "tidegate_dns_cache_entries",
 ];
+
+/// Returns the metrics of DNS servers in the form of `/metrics`, from their reference page, which tests keep complete.
+fn dns_metrics() -> String {
+    let page = include_str!("../../../docs/reference/metrics-tidegate-dns.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    let metrics = rows.map(|(name, rest)| {
+        let kind = rest.split(' ').next().unwrap_or_default();
+        format!("# TYPE {} {kind}\n", name.strip_suffix("_total").unwrap_or(name))
+    });
+    metrics.collect()
+}
 
 /// Checks the metrics against the documentation: every metric in the dashboard and the alerts exists, every
 /// existing metric is used in one of them or listed in [`SHOWN_NOWHERE`], and every alert has a documentation

@@ -16,6 +16,7 @@ mod default_check;
 mod discovery;
 mod disk;
 mod dns_limits;
+mod dns_resolvers;
 mod dns_secondary;
 mod dns_zones;
 mod doctor;

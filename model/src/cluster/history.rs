@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 use crate::{
     cluster::change::ChangeKind,
     kinds::{
+        dns_key::DnsKey,
         metadata::pointer,
         resource::{Object, ObjectKey},
     },
@@ -165,6 +166,7 @@ pub fn differences(before: Option<&Object>, after: Option<&Object>) -> (Vec<Fiel
     let mut found = Vec::new();
     compare("", published_before.as_ref(), published_after.as_ref(), &mut found);
     found.extend(password_change(before, after));
+    found.extend(secret_changes(before, after));
     let omitted = found.len().saturating_sub(FIELDS_MAX);
     found.truncate(FIELDS_MAX);
     (found, omitted)
@@ -178,6 +180,24 @@ fn password_change(before: Option<&Object>, after: Option<&Object>) -> Option<Fi
     let hidden = |password: Option<_>| password.map(|_| Value::from(HIDDEN));
     let pointer = "/spec/password".to_owned();
     (before != after).then(|| FieldChange { pointer, before: hidden(before), after: hidden(after) })
+}
+
+/// Returns the changes of the secrets of a DnsZone's keys, with hidden values.
+fn secret_changes(before: Option<&Object>, after: Option<&Object>) -> Vec<FieldChange> {
+    let zone = |object: Option<&Object>| object.and_then(Object::as_dns_zone).cloned();
+    let (Some(before), Some(after)) = (zone(before), zone(after)) else { return Vec::new() };
+    let is_changed = |key: &DnsKey| {
+        let old = before.keys.iter().find(|old| old.name == key.name);
+        old.is_some_and(|old| old.secret != key.secret)
+    };
+    let changed = after.keys.iter().enumerate().filter(|(_, key)| is_changed(key));
+    let hidden = || Some(Value::from(HIDDEN));
+    let change = |(index, _)| FieldChange {
+        pointer: format!("/spec/keys/{index}/secret"),
+        before: hidden(),
+        after: hidden(),
+    };
+    changed.map(change).collect()
 }
 
 /// Renders an object as JSON without the metadata that the server sets, and without `apiVersion` and `kind`.

@@ -9,7 +9,10 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::primitives::{domain_name::DomainName, name::Namespace};
+use crate::{
+    kinds::dns_key::{DnsKey, DnsOperation},
+    primitives::{domain_name::DomainName, name::Namespace},
+};
 
 /// Maximum number of records of a DnsZone: names with a type.
 pub const DNS_RECORDS_MAX: usize = 1000;
@@ -62,6 +65,10 @@ pub struct DnsZoneSpec {
     /// Transfer of the zone to secondary name servers. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer: Option<DnsTransfer>,
+    /// Keys with which other programs sign their requests (TSIG, RFC 8945), at most 16. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 16)]
+    pub keys: Vec<DnsKey>,
     /// Static records, at most 1000, each with a different name or type. A name with a static `A`, `AAAA` or `CNAME`
     /// record is not available to Services.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -82,6 +89,18 @@ impl DnsZoneSpec {
     #[must_use]
     pub fn allows(&self, namespace: &Namespace) -> bool {
         self.allowed_namespaces.contains(namespace)
+    }
+
+    /// Returns true if a key of the zone permits an operation.
+    #[must_use]
+    pub fn permits(&self, key: &str, operation: DnsOperation) -> bool {
+        self.keys.iter().any(|known| known.name.as_str() == key && known.operations.contains(&operation))
+    }
+
+    /// Returns the spec without the secrets of its keys, for responses.
+    #[must_use]
+    pub fn without_secrets(&self) -> Self {
+        Self { keys: self.keys.iter().map(DnsKey::without_secret).collect(), ..self.clone() }
     }
 
     /// Returns the name of the name server of the zone.
@@ -112,13 +131,15 @@ impl DnsVisibility {
     }
 }
 
-/// Transfer of a zone to secondary name servers (RFC 5936), without signatures (TSIG).
+/// Transfer of a zone to secondary name servers (RFC 5936): those in the networks of `allow`, and those with a key that
+/// permits `Transfer`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DnsTransfer {
-    /// Networks of the secondary name servers that may transfer the zone over TCP, from 1 to 64, such as
-    /// `192.0.2.53/32`.
-    #[schema(value_type = Vec<String>, min_items = 1, max_items = 64)]
+    /// Networks of the secondary name servers that may transfer the zone over TCP without a key, at most 64, such as
+    /// `192.0.2.53/32`. Required unless a key permits `Transfer`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>, max_items = 64)]
     pub allow: Vec<IpNet>,
     /// Secondary name servers that each DNS server notifies of changes (RFC 1996), at most 16: addresses with or
     /// without a port, such as `192.0.2.53` or `[2001:db8::53]:5353`. Default: none.

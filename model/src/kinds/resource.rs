@@ -346,7 +346,7 @@ impl Spec {
             Self::BfdProfile(spec) => serde_json::to_value(spec),
             Self::BgpPeer(spec) => serde_json::to_value(spec.without_password()),
             Self::Advertisement(spec) => serde_json::to_value(spec),
-            Self::DnsZone(spec) => serde_json::to_value(spec),
+            Self::DnsZone(spec) => serde_json::to_value(spec.without_secrets()),
             Self::Gateway(spec) => serde_json::to_value(spec),
             Self::HttpRoute(spec) => serde_json::to_value(spec),
             Self::Address(spec) => serde_json::to_value(spec),

@@ -233,7 +233,7 @@ fn a_transferred_zone_has_the_records_of_the_answers() {
     apply(&mut cluster, example);
     let zone = zone(&cluster);
     let judge = |name: &str, client: &str| {
-        judge_transfer(&zone, &DnsQuestion::new(name, RecordType::Other), client.parse().unwrap())
+        judge_transfer(&zone, &DnsQuestion::new(name, RecordType::Other), client.parse().unwrap(), None)
     };
     for (name, client) in [("dev.example.org", "192.0.2.53"), ("example.org", "192.0.2.54")] {
         assert_eq!(judge(name, client), TransferDecision::Refused, "{name} {client}");

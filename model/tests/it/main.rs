@@ -17,6 +17,7 @@ mod compile;
 mod default_checks;
 mod dns;
 mod dns_explain;
+mod dns_keys;
 mod dns_zones;
 mod environment;
 mod explain;

@@ -120,12 +120,19 @@ fn write(rules: Rules<'_>, key: &ObjectKey, wanted: &Object, current: Option<&Ob
     })
 }
 
-/// Returns the published form of an object as JSON, plus the password, which responses of the server omit.
+/// Returns the published form of an object as JSON, plus the secrets, which responses of the server omit: the password
+/// of a BgpPeer and the keys of a DnsZone.
 fn secret_json(object: &Object) -> Vec<u8> {
     let mut json = object.to_json();
     let password = object.as_bgp_peer().and_then(|peer| peer.password.as_ref());
     if let Some(password) = password {
         json["spec"]["password"] = password.reveal().into();
+    }
+    let keys = object.as_dns_zone().into_iter().flat_map(|zone| &zone.keys);
+    for (index, key) in keys.enumerate() {
+        if let Some(secret) = &key.secret {
+            json["spec"]["keys"][index]["secret"] = secret.reveal().into();
+        }
     }
     json.to_string().into_bytes()
 }

@@ -17,6 +17,15 @@ pub(crate) fn zone(page: &mut Page, object: &DnsZone) {
     page.field("Name server", &spec.name_server());
     page.field("Cached for", &format!("{} s; absence for {} s", spec.ttl, spec.negative_ttl));
     page.field("Namespaces", &words(&spec.allowed_namespaces));
+    let clients = if spec.visibility.is_external() { "all" } else { "those of the cluster" };
+    page.field("Clients", clients);
+    if let Some(transfer) = &spec.transfer {
+        page.field("Transfer to", &words(&transfer.allow));
+        page.field("Notified", &words(&transfer.notify));
+    }
+    for key in &spec.keys {
+        page.field("Key", &format!("{}: {}; its secret is never shown", key.name, words(&key.operations)));
+    }
     page.section(&format!("Records ({})", spec.records.len()));
     let mut table = Table::new(vec!["NAME", "TTL", "TYPE", "VALUES"]);
     for record in spec.records.iter().take(RECORDS_SHOWN) {

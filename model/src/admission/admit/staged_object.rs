@@ -122,6 +122,24 @@ fn keep_password(new: &mut Object, old: Option<&Object>) {
     }
 }
 
+/// Keeps the stored secrets of the keys of a DnsZone that the request body names without one, because responses never
+/// contain secrets.
+fn keep_secrets(new: &mut Object, old: Option<&Object>, at: &str, violations: &mut Vec<Violation>) {
+    let Spec::DnsZone(spec) = &mut new.spec else { return };
+    let known = old.and_then(Object::as_dns_zone).map_or(&[][..], |old| &old.keys[..]);
+    for (index, key) in spec.keys.iter_mut().enumerate().filter(|(_, key)| key.secret.is_none()) {
+        key.secret = known.iter().find(|old| old.name == key.name).and_then(|old| old.secret.clone());
+        if key.secret.is_none() {
+            let message = format!("must be set: the key {} is new", key.name);
+            let at = format!("{at}/spec/keys/{index}/secret");
+            violations.push(
+                Violation::new(at, ViolationCode::Required, message)
+                    .hint("create it with `tsig-keygen` or `openssl rand -base64 32`"),
+            );
+        }
+    }
+}
+
 fn resolve_one(
     snapshot: &Snapshot,
     request: &Request,
@@ -170,6 +188,7 @@ fn resolve_one(
         keep_lease(object, old.as_deref(), &at, violations);
         settle_requested(object, old.as_deref(), &at, violations);
         keep_password(object, old.as_deref());
+        keep_secrets(object, old.as_deref(), &at, violations);
         let owner = old.as_ref().and_then(|old| old.metadata.apply_set.clone());
         let asked = request.apply_set.as_ref().map(|set| set.name.clone());
         if let (Some(owner), Some(asked)) = (&owner, &asked)

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{check_length, check_unique};
 use crate::{
     kinds::{
+        dns_key::{DNS_KEYS_MAX, DNS_SECRET_BYTES, DnsKey, DnsOperation, secret_bytes},
         dns_zone::{
             DNS_NAMESPACES_MAX, DNS_NOTIFIED_MAX, DNS_RECORDS_MAX, DNS_TRANSFER_NETWORKS_MAX, DNS_TTL_MAX,
             DNS_VALUES_MAX, DnsRecord, DnsRecordType, DnsRecordValue, DnsTransfer, DnsZoneSpec, parse_server,
@@ -36,8 +37,10 @@ pub(super) fn validate(spec: &DnsZoneSpec, found: &mut Vec<Violation>) {
     check_ttl("/spec/ttl", Some(spec.ttl), found);
     check_ttl("/spec/negativeTtl", Some(spec.negative_ttl), found);
     check_length("/spec/allowedNamespaces", spec.allowed_namespaces.len(), DNS_NAMESPACES_MAX, found);
+    check_keys(&spec.keys, found);
     if let Some(transfer) = &spec.transfer {
-        check_transfer(transfer, found);
+        let has_key = spec.keys.iter().any(|key| key.operations.contains(&DnsOperation::Transfer));
+        check_transfer(transfer, has_key, found);
     }
     if !check_length("/spec/records", spec.records.len(), DNS_RECORDS_MAX, found) {
         return;
@@ -60,10 +63,32 @@ pub(super) fn validate(spec: &DnsZoneSpec, found: &mut Vec<Violation>) {
     }
 }
 
-fn check_transfer(transfer: &DnsTransfer, found: &mut Vec<Violation>) {
+fn check_keys(keys: &[DnsKey], found: &mut Vec<Violation>) {
+    let at = "/spec/keys";
+    if !check_length(at, keys.len(), DNS_KEYS_MAX, found) {
+        return;
+    }
+    check_unique(keys.iter().map(|key| &key.name), |index| format!("{at}/{index}/name"), found);
+    for (index, key) in keys.iter().enumerate() {
+        if key.operations.is_empty() {
+            let message = "must have at least one operation: Transfer";
+            found.push(Violation::new(format!("{at}/{index}/operations"), Required, message));
+        }
+        // The message does not repeat the secret.
+        if key.secret.as_ref().is_some_and(|secret| secret_bytes(secret).is_none()) {
+            let (min, max) = (DNS_SECRET_BYTES.start(), DNS_SECRET_BYTES.end());
+            let message = format!("must be base64 of {min} to {max} bytes");
+            let violation = Violation::new(format!("{at}/{index}/secret"), Invalid, message);
+            found.push(violation.hint("create it with `tsig-keygen` or `openssl rand -base64 32`"));
+        }
+    }
+}
+
+fn check_transfer(transfer: &DnsTransfer, has_key: bool, found: &mut Vec<Violation>) {
     let at = "/spec/transfer/allow";
-    if transfer.allow.is_empty() {
-        let message = "must have at least one network: leave `transfer` out to transfer the zone to nobody";
+    if transfer.allow.is_empty() && !has_key {
+        let message = "must have at least one network, unless a key permits Transfer: leave `transfer` out to transfer \
+                       the zone to nobody";
         found.push(Violation::new(at, Required, message));
     }
     if check_length(at, transfer.allow.len(), DNS_TRANSFER_NETWORKS_MAX, found) {

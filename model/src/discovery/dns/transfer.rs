@@ -12,7 +12,7 @@ use super::{
     zone::Zone,
 };
 use crate::{
-    kinds::{dns_zone::DnsZoneSpec, resource::Kind},
+    kinds::{dns_key::DnsOperation, dns_zone::DnsZoneSpec, resource::Kind},
     primitives::domain_name::reversed,
 };
 
@@ -38,14 +38,21 @@ pub enum TransferDecision<'a> {
     Refused,
 }
 
-/// Decides about the transfer of the zone of a question to a client.
+/// Decides about the transfer of the zone of a question to a client. `key` is the name of the key of the zone with which
+/// the client has signed its request, if it is signed.
 #[must_use]
-pub fn judge_transfer<'a>(zone: &'a Zone, question: &DnsQuestion, client: IpAddr) -> TransferDecision<'a> {
+pub fn judge_transfer<'a>(
+    zone: &'a Zone,
+    question: &DnsQuestion,
+    client: IpAddr,
+    key: Option<&str>,
+) -> TransferDecision<'a> {
     let name = question.labels.join(".");
     let found = zone.snapshot().dns_zone_of(&name).filter(|(_, spec)| spec.zone.as_str() == name);
     let Some((_, spec)) = found else { return TransferDecision::NotAuthoritative };
-    let networks = spec.transfer.iter().flat_map(|transfer| &transfer.allow);
-    if networks.into_iter().any(|network| network.contains(&client)) {
+    let mut networks = spec.transfer.iter().flat_map(|transfer| &transfer.allow);
+    let is_permitted = key.is_some_and(|key| spec.permits(key, DnsOperation::Transfer));
+    if is_permitted || networks.any(|network| network.contains(&client)) {
         TransferDecision::Allowed(spec, zone.start_of_external(spec))
     } else {
         TransferDecision::Refused
