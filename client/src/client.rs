@@ -369,7 +369,9 @@ impl Client {
         if let Some(tag) = &request.if_match {
             builder = builder.header(header::IF_MATCH, tag);
         }
-        if let Some(author) = self.author.as_ref().filter(|_| request.method != Method::GET) {
+        if let Some(author) = &request.author {
+            builder = builder.header(AUTHOR, author.as_bytes());
+        } else if let Some(author) = self.author.as_ref().filter(|_| request.method != Method::GET) {
             builder = builder.header(AUTHOR, author);
         }
         if let Some(min_position) = min_position {

@@ -23,6 +23,8 @@ pub struct Request {
     pub if_match: Option<String>,
     /// True if the response must include every write that any server accepted before the request.
     pub is_latest: bool,
+    /// Author of a write, recorded in the change history; `None` for the author of the client.
+    pub author: Option<String>,
     /// Reason for a write, recorded in the change history; `None` gives no reason.
     pub message: Option<String>,
     /// Request body; `None` for requests without one.
@@ -50,6 +52,7 @@ impl Request {
             query: Vec::new(),
             if_match: None,
             is_latest: false,
+            author: None,
             message: None,
             body: None,
         }
@@ -116,6 +119,12 @@ impl Request {
     #[must_use]
     pub fn latest(self) -> Self {
         Self { is_latest: true, ..self }
+    }
+
+    /// Sets the author of a write, recorded in the change history, instead of that of the client.
+    #[must_use]
+    pub fn author(self, author: String) -> Self {
+        Self { author: Some(author), ..self }
     }
 
     /// Sets the reason for a write, recorded in the change history; `None` gives no reason.

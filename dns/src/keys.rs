@@ -51,9 +51,8 @@ impl fmt::Debug for KeyRing {
 impl KeyRing {
     /// Decodes the secrets of a list. Keys that cannot be decoded, which a newer server may have admitted, are left out.
     pub(crate) fn of(list: &DnsKeyList) -> Self {
-        let key = |key: &ZoneKey| {
-            Some(((key.zone.to_string(), key.name.to_string()), secret_bytes(&key.secret)?))
-        };
+        let key =
+            |key: &ZoneKey| Some(((key.zone.to_string(), key.name.to_string()), secret_bytes(&key.secret)?));
         Self(list.keys.iter().filter_map(key).collect())
     }
 

@@ -27,3 +27,4 @@ mod responder;
 pub mod run;
 mod serve;
 mod state;
+mod update;

@@ -27,6 +27,13 @@ pub(crate) enum Outcome {
     Transfer,
     /// Refused, because the client may not transfer the zone, or there is no such zone.
     TransferRefused,
+    /// Dynamic update of a zone that was made, or that changed nothing.
+    Update,
+    /// Dynamic update that was rejected: without a permitted key, with a prerequisite that does not hold, or by the control
+    /// server.
+    UpdateRejected,
+    /// Dynamic update that failed, because no control server could be reached.
+    UpdateFailed,
     /// Refused, because the client is in none of the client networks and the name in no zone for external clients.
     OutsideClient,
     /// Refused, because the question is a check for loops that came back through an upstream server.

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 mod transfer;
+mod update;
 
 use std::{
     collections::BTreeSet,
@@ -16,12 +17,16 @@ use ipnet::IpNet;
 use model::discovery::dns::{Answer, ClientView, Resolution, Zone, answer_in};
 use tokio::sync::{Semaphore, watch};
 
-use self::transfer::{TRANSFERS_MAX, TransferJob};
+use self::{
+    transfer::{TRANSFERS_MAX, TransferJob},
+    update::UpdateJob,
+};
 use crate::{
     forward::{ForwardedReply, Forwarder},
     keys::Keys,
     message::{ParseResult, QuestionKey, Request, Transport, answers_of, parse},
     metrics::{Metrics, Outcome},
+    update::UpdateQueue,
 };
 
 /// Zone at the newest revision; `None` until the state is known.
@@ -43,6 +48,7 @@ pub(crate) struct Responder {
     options: ResponderOptions,
     zones: Zones,
     keys: Keys,
+    updates: UpdateQueue,
     forwarder: Option<Forwarder>,
     metrics: Arc<Metrics>,
     /// Limit of zone transfers at once.
@@ -58,6 +64,8 @@ pub(crate) enum Step {
     Forward(Box<Job>),
     /// The response is a whole zone.
     Transfer(Box<TransferJob>),
+    /// The response depends on a write to a control server.
+    Update(Box<UpdateJob>),
     /// The packet has no response.
     Discard,
 }
@@ -72,16 +80,16 @@ pub(crate) struct Job {
 }
 
 impl Responder {
-    /// Creates a responder for the zones of a state with the keys of DnsZones. Questions outside of the zones go to
+    /// Creates a responder for the zones of a state with the keys of DnsZones and the queue of their updates. Questions outside of the zones go to
     /// `forwarder`.
     pub(crate) fn new(
         options: ResponderOptions,
-        (zones, keys): (Zones, Keys),
+        (zones, keys, updates): (Zones, Keys, UpdateQueue),
         forwarder: Option<Forwarder>,
         metrics: Arc<Metrics>,
     ) -> Self {
         let transfers = Arc::new(Semaphore::new(TRANSFERS_MAX));
-        Self { options, zones, keys, forwarder, metrics, transfers }
+        Self { options, zones, keys, updates, forwarder, metrics, transfers }
     }
 
     /// Returns the metrics of the server.
@@ -95,6 +103,7 @@ impl Responder {
         let forwards = self.forwarder.is_some() && view == ClientView::Cluster;
         let request = match parse(packet, transport, forwards) {
             ParseResult::Question(request) => request,
+            ParseResult::Update(request, update) => return self.begin_update(request, update, client),
             ParseResult::Error(response) => return self.respond(Outcome::Malformed, response),
             ParseResult::Ignored => {
                 self.metrics.count(Outcome::Discarded);

@@ -29,6 +29,7 @@ use crate::{
     responder::{Responder, ResponderOptions},
     serve,
     state::{self, AnnouncedFollower, StoredState, ZoneSink},
+    update::{UpdateQueue, UpdateWriter},
 };
 
 /// Environment variable with a token. There is no flag for the token itself, because process arguments are visible to
@@ -69,7 +70,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         control_names: args.api.iter().filter_map(|url| url.domain().map(str::to_ascii_lowercase)).collect(),
     };
     let key_follower = KeyFollower::new(connect(&args)?, zones.clone(), args.state_dir.clone());
-    let views = (zones.clone(), key_follower.keys());
+    let (updates, queue) = UpdateQueue::new();
+    let writer = UpdateWriter::new(connect(&args)?, zones.clone(), queue);
+    let views = (zones.clone(), key_follower.keys(), updates);
     let responder = Responder::new(options, views, forwarder.clone(), Arc::clone(&metrics));
     let sources = args.listen.iter().map(|address| address.ip()).collect();
     let changes = ChangeNotifier::new(zones.clone(), sources, Arc::clone(&metrics));
@@ -86,6 +89,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         () = follower.run() => {}
         () = announced.run() => {}
         () = key_follower.run() => {}
+        () = writer.run() => {}
         () = changes.run() => {}
         () = sockets.serve(Arc::new(responder), stop.clone()) => {}
         served = serve::serve(status, metrics) => served?,

@@ -67,6 +67,10 @@ pub fn dns_message(bytes: &[u8]) {
             response[2] |= 0x80;
             relay(&request, &key, &response, check);
         }
+        message::ParseResult::Update(request, _) => {
+            check(&request.fail(ResponseCode::Refused));
+            verify(&request, check);
+        }
         message::ParseResult::Error(response) => check(&response),
         message::ParseResult::Ignored => assert!(packet.len() < 12 || packet[2] & 0x80 != 0),
     }

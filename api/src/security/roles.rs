@@ -192,7 +192,15 @@ static BUILT_IN: LazyLock<BTreeMap<Label, Arc<Role>>> = LazyLock::new(|| {
             ],
         ),
         (ADMIN, vec![rule(&[EVERY], &[EVERY])]),
-        ("dns-server", vec![rule(&["get", "list", "watch"], &objects), rule(&["get"], &["DnsKey"])]),
+        // The update of a zone by a program with a key is a write of the DNS server that received it.
+        (
+            "dns-server",
+            vec![
+                rule(&["get", "list", "watch"], &objects),
+                rule(&["get"], &["DnsKey"]),
+                rule(&["update"], &["DnsZone"]),
+            ],
+        ),
         // Further permissions of an agent apply to its own node only and follow from its identity.
         (AGENT, vec![rule(&["get", "create"], &["Node"])]),
     ];

@@ -463,8 +463,8 @@ Examples:
   tidegate token create shop --role operator -n shop --pool web --endpoint-range 10.1.0.0/16 > shop.token";
 
 pub(super) const ROLE_HELP: &str = "\
-Built-in roles are viewer, operator, admin and dns-server. The role agent belongs to agents, which authenticate with
-certificates.
+Built-in roles are viewer, operator and admin; `role list` shows those of programs too. The role agent belongs to
+agents, which authenticate with certificates.
 
 Examples:
   tidegate role list

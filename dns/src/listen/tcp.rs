@@ -115,6 +115,7 @@ async fn answer_all(mut stream: TcpStream, client: IpAddr, responder: &Responder
         let response = match responder.begin(&packet, client, Transport::Tcp) {
             Step::Respond(response) => response,
             Step::Forward(job) => responder.finish(job).await,
+            Step::Update(job) => responder.update(*job).await,
             Step::Transfer(job) => {
                 let transfer = responder.transfer(*job).await;
                 for message in &transfer.messages {

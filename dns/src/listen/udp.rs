@@ -87,6 +87,16 @@ pub(super) async fn serve(socket: Arc<UdpSocket>, responder: Arc<Responder>, err
                     }
                 });
             }
+            Step::Update(job) => {
+                let (socket, responder, errors) =
+                    (Arc::clone(&socket), Arc::clone(&responder), Arc::clone(&errors));
+                tokio::spawn(async move {
+                    let response = responder.update(*job).await;
+                    if let Some(response) = errors.pass(response, client, &responder) {
+                        send(&socket, &response, client).await;
+                    }
+                });
+            }
             // Zones are transferred over TCP only.
             Step::Transfer(_) | Step::Discard => {}
         }

@@ -8,7 +8,7 @@ use hickory_proto::{
         rdata::{A, AAAA, CNAME, HINFO, MX, NS, PTR, SOA, SRV, TXT},
     },
 };
-use model::discovery::dns::{self, DnsQuestion, RecordData};
+use model::discovery::dns::{self, DnsQuestion, RecordData, ZoneUpdate};
 
 mod key;
 mod notification;
@@ -17,16 +17,18 @@ mod reply;
 mod tests;
 mod transfer;
 mod tsig;
+mod update;
 
-use self::{
-    reply::{rotate_addresses, skip_name, wire_form},
-    tsig::{Signature, Signer},
-};
 pub(crate) use self::{
     key::QuestionKey,
     notification::{encode_notification, is_confirmation},
     reply::{Reply, ReplyKind, TtlLimits, denial_below},
     transfer::TransferKind,
+};
+use self::{
+    reply::{rotate_addresses, skip_name, wire_form},
+    tsig::{Signature, Signer},
+    update::read_update,
 };
 
 /// Size of the header of a message in bytes.
@@ -64,6 +66,7 @@ pub(crate) enum Transport {
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     id: u16,
+    op_code: OpCode,
     query: Query,
     has_edns: bool,
     /// True if the client wants signatures (RFC 3225).
@@ -89,6 +92,8 @@ pub(crate) struct Request {
 pub(crate) enum ParseResult {
     /// Request with a question to answer.
     Question(Request),
+    /// Update of the zone that is the question of the request.
+    Update(Request, ZoneUpdate),
     /// Request that is answered with this error response.
     Error(Vec<u8>),
     /// Datagram without a response: too short, or a response itself.
@@ -121,7 +126,7 @@ pub(crate) fn parse(packet: &[u8], transport: Transport, recursion_available: bo
     }
     let id = u16::from_be_bytes([header[0], header[1]]);
     let op_code = OpCode::from_u8(header[2] >> 3 & 0xf);
-    if op_code != OpCode::Query {
+    if !matches!(op_code, OpCode::Query | OpCode::Update) {
         return error(id, op_code, ResponseCode::NotImp);
     }
     let Ok(message) = Message::from_vec(packet) else { return error(id, op_code, ResponseCode::FormErr) };
@@ -133,6 +138,7 @@ pub(crate) fn parse(packet: &[u8], transport: Transport, recursion_available: bo
     let payload = edns.map_or(UDP_BYTES_MIN, |edns| usize::from(edns.max_payload()));
     let request = Request {
         id,
+        op_code,
         query: query.clone(),
         has_edns: edns.is_some(),
         dnssec_ok: edns.is_some_and(|edns| edns.flags().dnssec_ok),
@@ -157,7 +163,13 @@ pub(crate) fn parse(packet: &[u8], transport: Transport, recursion_available: bo
     if query.query_class() != DNSClass::IN {
         return ParseResult::Error(request.fail(ResponseCode::Refused));
     }
-    ParseResult::Question(request)
+    if op_code == OpCode::Query {
+        return ParseResult::Question(request);
+    }
+    match read_update(&message) {
+        Ok(update) => ParseResult::Update(request, update),
+        Err(code) => ParseResult::Error(request.fail(code)),
+    }
 }
 
 /// Returns true if an encoded response says that a question failed or was refused.
@@ -182,11 +194,7 @@ impl Request {
     /// Returns the question in the form of the cluster zone. Bytes of labels that are not ASCII are replaced, so that
     /// such names do not exist.
     pub(crate) fn question(&self) -> DnsQuestion {
-        let labels = self.query.name().iter().map(|label| {
-            let text = String::from_utf8_lossy(label).to_ascii_lowercase();
-            // A dot within a label separates nothing.
-            if text.contains('.') { text.replace('.', "\u{fffd}") } else { text }
-        });
+        let labels = self.query.name().iter().map(label_text);
         DnsQuestion { labels: labels.collect(), record_type: record_type(self.query.query_type()) }
     }
 
@@ -249,7 +257,7 @@ impl Request {
         sections: &Sections,
         is_truncated: bool,
     ) -> Vec<u8> {
-        let mut message = Message::new(self.id, MessageType::Response, OpCode::Query);
+        let mut message = Message::new(self.id, MessageType::Response, self.op_code);
         message.metadata.authoritative = is_own;
         message.metadata.recursion_desired = self.recursion_desired;
         message.metadata.recursion_available = self.recursion_available;
@@ -393,6 +401,18 @@ fn rotate(answers: &mut [Record], turn: usize) {
     if choices.len() > 1 {
         choices.rotate_left(turn % choices.len());
     }
+}
+
+/// Returns a label as text in lower case.
+fn label_text(label: &[u8]) -> String {
+    let text = String::from_utf8_lossy(label).to_ascii_lowercase();
+    // A dot within a label separates nothing.
+    if text.contains('.') { text.replace('.', "\u{fffd}") } else { text }
+}
+
+/// Returns a name as text in lower case, without the final dot.
+fn text_of(name: &Name) -> String {
+    name.iter().map(label_text).collect::<Vec<_>>().join(".")
 }
 
 fn encode_name(name: &str) -> Option<Name> {

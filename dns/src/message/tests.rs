@@ -298,7 +298,7 @@ fn a_denial_serves_names_below() {
 }
 
 /// Initial inputs of the fuzz target.
-const CORPUS: [&[u8]; 9] = [
+const CORPUS: [&[u8]; 11] = [
     include_bytes!("../../../fuzz/corpus/dns_message/addresses"),
     include_bytes!("../../../fuzz/corpus/dns_message/alias"),
     include_bytes!("../../../fuzz/corpus/dns_message/any"),
@@ -308,6 +308,8 @@ const CORPUS: [&[u8]; 9] = [
     include_bytes!("../../../fuzz/corpus/dns_message/request_with_records"),
     include_bytes!("../../../fuzz/corpus/dns_message/reverse"),
     include_bytes!("../../../fuzz/corpus/dns_message/service"),
+    include_bytes!("../../../fuzz/corpus/dns_message/signed"),
+    include_bytes!("../../../fuzz/corpus/dns_message/signed-update"),
 ];
 
 proptest! {
@@ -346,6 +348,9 @@ proptest! {
                     let labels = request.question().labels;
                     let answer = request.answer(&many(&labels.join("."), 50), Vec::new(), 3);
                     prop_assert!(answer.len() <= request.limit && answer[..2] == bytes[..2]);
+                }
+                ParseResult::Update(request, _) => {
+                    prop_assert_eq!(&request.fail(ResponseCode::Refused)[..2], &bytes[..2]);
                 }
                 ParseResult::Error(response) => prop_assert_eq!(&response[..2], &bytes[..2]),
                 ParseResult::Ignored => {}

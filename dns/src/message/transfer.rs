@@ -37,9 +37,8 @@ impl Request {
     pub(crate) fn zone_messages(&self, start: dns::Record, others: Vec<dns::Record>) -> Vec<Vec<u8>> {
         let records = [vec![start.clone()], others, vec![start]].concat();
         let messages = records.chunks(MESSAGE_RECORDS_MAX);
-        let messages = messages.map(|records| {
-            self.encode_unsigned(ResponseCode::NoError, true, &self.sections(records), false)
-        });
+        let messages = messages
+            .map(|records| self.encode_unsigned(ResponseCode::NoError, true, &self.sections(records), false));
         let Some(signer) = &self.signer else { return messages.collect() };
         let mut signer = signer.clone();
         messages.map(|message| signer.sign(message)).collect()

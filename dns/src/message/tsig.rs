@@ -3,18 +3,19 @@
 //! A signature is the last record of a message. It covers the message without it, the fields of the record, and in
 //! responses the signature of the message before.
 
+#[cfg(test)]
+mod tests;
+
 use hickory_proto::{
     op::{Message, ResponseCode},
     rr::{Name, RecordType},
 };
 use ring::hmac;
 
-#[cfg(test)]
-mod tests;
-
 use super::{
     Request,
     reply::{places, wire_form},
+    text_of,
 };
 
 /// Type of the record with the signature.
@@ -114,8 +115,7 @@ impl Signature {
 
     /// Returns the name of the key in lower case.
     fn key_name(&self) -> String {
-        let labels = self.key.iter().map(|label| String::from_utf8_lossy(label).replace('.', "\u{fffd}"));
-        labels.collect::<Vec<_>>().join(".")
+        text_of(&self.key)
     }
 
     /// Verifies the signature with the secret of its key at a time in seconds since 1970. The checks and their order are
@@ -262,8 +262,7 @@ fn read_fields(data: &[u8]) -> Option<(Vec<u8>, SignatureFields, Vec<u8>)> {
         return None;
     }
     let time = u64::from(high) << 32 | u64::from(low);
-    let fields =
-        SignatureFields { time, fudge, id: number(0)?, error: number(2)?, other: other.to_vec() };
+    let fields = SignatureFields { time, fudge, id: number(0)?, error: number(2)?, other: other.to_vec() };
     Some((algorithm.to_ascii_lowercase(), fields, mac.to_vec()))
 }
 

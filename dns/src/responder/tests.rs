@@ -10,7 +10,7 @@ use model::{
 use serde_json::json;
 
 use super::*;
-use crate::{forward::CacheOptions, keys::KeyRing, message::TtlLimits};
+use crate::{forward::CacheOptions, keys::KeyRing, message::TtlLimits, update::UpdateQueue};
 
 fn forwarder(metrics: &Arc<Metrics>) -> Option<Forwarder> {
     let options = CacheOptions {
@@ -31,11 +31,9 @@ fn responder(zone: Option<Zone>) -> Responder {
     };
     // The last state stays in use without the sender.
     let (_, zones) = watch::channel(zone.map(Arc::new));
-    let ring = KeyRing::of(&serde_json::from_value(json!({ "revision": 7, "keys": [
-        { "zone": "example.org", "name": "secondary.example.org", "secret": "MDEyMzQ1Njc4OWFiY2RlZg==" },
-    ] })).unwrap());
-    let (_, keys) = watch::channel(Arc::new(ring));
-    Responder::new(options, (zones, keys), forwarder(&metrics), metrics)
+    let (_, keys) = watch::channel(Arc::new(KeyRing::default()));
+    let (updates, _) = UpdateQueue::new();
+    Responder::new(options, (zones, keys, updates), forwarder(&metrics), metrics)
 }
 
 fn zone() -> Zone {
@@ -76,7 +74,7 @@ fn step(responder: &Responder, name: &str, client: &str) -> String {
             format!("{:?}{recursion}", message.metadata.response_code)
         }
         Step::Forward(_) => "FORWARD".to_owned(),
-        step @ (Step::Transfer(_) | Step::Discard) => format!("{step:?}"),
+        step @ (Step::Transfer(_) | Step::Update(_) | Step::Discard) => format!("{step:?}"),
     }
 }
 
@@ -137,4 +135,22 @@ async fn a_zone_is_transferred_to_allowed_clients_over_tcp() {
     current.extend([0; 16]);
     let step = responder.begin(&current, allowed.parse().unwrap(), Transport::Tcp);
     assert_eq!(code(step), (ResponseCode::NoError, 1));
+}
+
+/// An update without a signature, or of an unknown zone, is rejected before it reaches a control server.
+#[test]
+fn updates_need_a_key_that_permits_them() {
+    let responder = responder(Some(zone()));
+    let code = |zone: &str| {
+        let mut packet = question(zone, 6);
+        // Operation UPDATE.
+        packet[2] = 5 << 3;
+        let step = responder.begin(&packet, "192.0.2.9".parse().unwrap(), Transport::Tcp);
+        let Step::Respond(response) = step else { panic!("{step:?}") };
+        assert_eq!(response[2] >> 3 & 0xf, 5);
+        Message::from_vec(&response).unwrap().metadata.response_code
+    };
+    assert_eq!(code("example.org"), ResponseCode::Refused);
+    assert_eq!(code("www.example.org"), ResponseCode::NotAuth);
+    assert_eq!(code("cluster.local"), ResponseCode::NotAuth);
 }

@@ -42,9 +42,7 @@ fn addresses(dns: &Dns, command: &str) -> Vec<String> {
 #[test]
 fn f164_glibc_and_musl_find_names_through_the_search_path() {
     let cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();
-    let service = |name: &str, namespace: &str, spec: serde_json::Value| {
-        json!({ "kind": "Service", "metadata": { "name": name, "namespace": namespace }, "spec": spec })
-    };
+    let service = |name: &str, namespace: &str, spec: serde_json::Value| json!({ "kind": "Service", "metadata": { "name": name, "namespace": namespace }, "spec": spec });
     let ports = json!([{ "port": 80 }]);
     cluster
         .apply_objects(&[

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     discovery::{Dns, dig_at, start},
+    dns_update::{UPDATE_KEY, updates_fail_without_control, updates_with_a_key_are_writes},
     forwarding::metric,
 };
 
@@ -87,7 +88,7 @@ fn bind(secret: &str) -> String {
         "options {{
   directory \"PATH\"; pid-file \"PATH/pid\"; session-keyfile \"PATH/session\"; lock-file none;
   listen-on port PORT {{ 127.0.0.1; }}; listen-on-v6 {{ none; }};
-  recursion no; dnssec-validation no; notify no; transfer-source 127.0.0.3;
+  recursion no; minimal-responses yes; dnssec-validation no; notify no; transfer-source 127.0.0.3;
 }};
 controls {{}};
 key \"secondary.example.org\" {{ algorithm hmac-sha256; secret \"{secret}\"; }};
@@ -99,7 +100,7 @@ zone \"example.org\" {{
     )
 }
 
-fn secret() -> &'static str {
+pub(crate) fn secret() -> &'static str {
     KEY.rsplit_once(':').unwrap().1
 }
 
@@ -118,7 +119,11 @@ fn zone(address: &str) -> Value {
         "zone": "example.org", "records": records.into_iter().chain(long).collect::<Vec<_>>(),
         "transfer": { "allow": ["127.0.0.1/32"],
                       "notify": [format!("127.0.0.1:{KNOT_PORT}"), format!("127.0.0.1:{BIND_PORT}")] },
-        "keys": [{ "name": "secondary.example.org", "operations": ["Transfer"], "secret": secret() }],
+        "allowedNamespaces": ["shop"],
+        "keys": [
+            { "name": "secondary.example.org", "operations": ["Transfer"], "secret": secret() },
+            { "name": UPDATE_KEY.0, "operations": ["Update"], "secret": UPDATE_KEY.1 },
+        ],
     } })
 }
 
@@ -126,7 +131,7 @@ fn zone(address: &str) -> Value {
 /// time: Knot DNS from an allowed address, BIND with a key (TSIG). Other clients may not transfer the zone.
 #[test]
 fn f146_knot_and_bind_follow_a_zone_as_secondary_name_servers() {
-    let cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();
+    let mut cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();
     cluster.apply_objects(&[zone("192.0.2.1")]).unwrap();
     let mut dns = start(&cluster, &[]);
     dns.wait_ready();
@@ -158,6 +163,16 @@ fn f146_knot_and_bind_follow_a_zone_as_secondary_name_servers() {
     }
     assert_eq!(metric(&dns, "tidegate_dns_notify_failures_total"), 0);
     only_permitted_clients_transfer_the_zone(&dns);
+    let service = json!({ "kind": "Service", "metadata": { "name": "web", "namespace": "shop" },
+        "spec": { "type": "LoadBalancer", "hostnames": ["shop.example.org"], "ports": [{ "port": 80 }] } });
+    cluster.apply_objects(&[service]).unwrap();
+    wait::until_true("the Service", || dns.one("shop.example.org", "A").contains("NOERROR")).unwrap();
+    updates_with_a_key_are_writes(&cluster, &dns);
+    for port in [KNOT_PORT, BIND_PORT] {
+        let has_update = || ask(port, "new.example.org", "AAAA").contains("2001:db8::7");
+        wait::until_true("the update", has_update).unwrap();
+    }
+    updates_fail_without_control(&mut cluster, &dns);
 }
 
 fn only_permitted_clients_transfer_the_zone(dns: &Dns) {
@@ -176,17 +191,20 @@ fn only_permitted_clients_transfer_the_zone(dns: &Dns) {
         assert_eq!(whole.contains("hmac-sha256"), key.is_some(), "{whole}");
     }
     let other_secret = "hmac-sha256:secondary.example.org:YW5vdGhlciBzZWNyZXQgdGhhdCBpcyB3cm9uZzEyMzQ=";
+    let other_operation = format!("hmac-sha256:{}:{}", UPDATE_KEY.0, UPDATE_KEY.1);
     let unknown_key = KEY.replace("secondary", "unknown");
     for (key, error) in [
         (None, "Transfer failed"),
         (Some(other_secret), "BADSIG"),
         (Some(&*unknown_key), "BADKEY"),
+        (Some(&*other_operation), "Transfer failed"),
     ] {
         let refused = transfer("127.0.0.2", "AXFR", key);
         assert!(refused.contains(error) && !refused.contains("192.0.2.2"), "{error}: {refused}");
     }
     // Questions may be signed too.
-    let signed = dns.namespace.run("dig", &["@127.0.0.1", "-p", "5300", "-y", KEY, "www.example.org"]).unwrap();
+    let signed =
+        dns.namespace.run("dig", &["@127.0.0.1", "-p", "5300", "-y", KEY, "www.example.org"]).unwrap();
     assert!(signed.contains("192.0.2.2") && signed.contains("TSIG PSEUDOSECTION"), "{signed}");
     assert!(!signed.contains("verify"), "{signed}");
 }

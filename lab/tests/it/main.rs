@@ -18,6 +18,7 @@ mod disk;
 mod dns_limits;
 mod dns_resolvers;
 mod dns_secondary;
+mod dns_update;
 mod dns_zones;
 mod doctor;
 mod documents;

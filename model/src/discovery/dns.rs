@@ -13,6 +13,7 @@ mod name;
 mod record;
 mod reverse;
 mod transfer;
+mod update;
 mod zone;
 
 pub use self::{
@@ -22,5 +23,6 @@ pub use self::{
     },
     record::{Answer, DnsQuestion, Record, RecordData, RecordType, Resolution, ResponseCode},
     transfer::{TransferDecision, judge_transfer, notifications, transfer_records},
+    update::{Prerequisite, RecordChange, UpdateError, ZoneUpdate, apply_update},
     zone::{Zone, ZoneSettings},
 };

@@ -1,4 +1,4 @@
-//! Keys of a DnsZone, with which other programs sign their requests (TSIG, RFC 8945).
+//! Keys of a DnsZone, with which other programs sign zone transfers and updates (TSIG, RFC 8945).
 
 use std::{collections::BTreeSet, ops::RangeInclusive};
 
@@ -13,7 +13,8 @@ pub const DNS_KEYS_MAX: usize = 16;
 /// Valid lengths of the secret of a key in bytes. Shorter secrets are weaker than the signatures.
 pub const DNS_SECRET_BYTES: RangeInclusive<usize> = 16..=128;
 
-/// Key that the DNS servers share with another program, such as a secondary name server that transfers the zone.
+/// Key that the DNS servers share with another program: a secondary name server that transfers the zone, or a program
+/// that changes its records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DnsKey {
@@ -30,11 +31,13 @@ pub struct DnsKey {
     pub secret: Option<Secret>,
 }
 
-/// Operation that the key of a DnsZone permits: `Transfer` of the whole zone.
+/// Operation that the key of a DnsZone permits: `Transfer` of the whole zone, or `Update` of its static records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum DnsOperation {
     /// Transfer of the whole zone to a secondary name server (RFC 5936).
     Transfer,
+    /// Changes of the static records of the zone (RFC 2136).
+    Update,
 }
 
 impl DnsKey {

@@ -65,7 +65,7 @@ pub struct DnsZoneSpec {
     /// Transfer of the zone to secondary name servers. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer: Option<DnsTransfer>,
-    /// Keys with which other programs sign their requests (TSIG, RFC 8945), at most 16. Default: none.
+    /// Keys of programs that transfer the zone or change its static records (TSIG, RFC 8945), at most 16. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 16)]
     pub keys: Vec<DnsKey>,

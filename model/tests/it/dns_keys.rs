@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{dns::settings, support::Cluster};
 
-const SECRETS: [&str; 2] =
-    ["MDEyMzQ1Njc4OWFiY2RlZg==", "c2VjcmV0IG9mIHRoZSBsYWIgb2YgdGlkZWdhdGUgMTI="];
+const SECRETS: [&str; 2] = ["MDEyMzQ1Njc4OWFiY2RlZg==", "c2VjcmV0IG9mIHRoZSBsYWIgb2YgdGlkZWdhdGUgMTI="];
 
 fn zone(keys: Value) -> Value {
     json!({ "apiVersion": "tidegate/v1", "kind": "DnsZone", "metadata": { "name": "example" },
@@ -62,7 +61,9 @@ fn secrets_are_kept_with_the_names_of_their_keys_and_never_shown() {
     assert_eq!((&*change.pointer, &change.before, &change.after), ("/spec/keys/1/secret", &hidden, &hidden));
     cluster.apply(&zone(json!([turned[0]]))).unwrap();
     assert_eq!(secrets(&cluster), [known[1].clone()]);
-    let Err(Refusal::Invalid(found)) = cluster.apply(&zone(json!(turned))) else { panic!("a secret is missing") };
+    let Err(Refusal::Invalid(found)) = cluster.apply(&zone(json!(turned))) else {
+        panic!("a secret is missing")
+    };
     assert_eq!((found.len(), &*found[0].pointer), (1, "/items/0/spec/keys/1/secret"));
 }
 
@@ -75,35 +76,45 @@ fn invalid_keys_are_rejected_without_a_copy_of_the_secret() {
         (json!([key("a", &["Transfer"], Some("hunter2"))]), "/spec/keys/0/secret"),
         (json!([good(), good()]), "/spec/keys/1/name"),
         (json!([key("A", &["Transfer"], Some(SECRETS[0]))]), "/spec/keys/0/name"),
-        (json!((0..17).map(|index| key(&format!("k{index}"), &["Transfer"], Some(SECRETS[0]))).collect::<Vec<_>>()), "/spec/keys"),
+        (
+            json!(
+                (0..17)
+                    .map(|index| key(&format!("k{index}"), &["Transfer"], Some(SECRETS[0])))
+                    .collect::<Vec<_>>()
+            ),
+            "/spec/keys",
+        ),
     ] {
         let found = decode(&zone(keys), &Expect::default()).unwrap_err();
         assert_eq!((found.len(), &*found[0].pointer), (1, pointer), "{found:?}");
         let text = format!("{found:?}");
-        assert!(!text.contains("hunter2") && !text.contains("aHVudGVyMg") && !text.contains(SECRETS[0]), "{text}");
+        assert!(
+            !text.contains("hunter2") && !text.contains("aHVudGVyMg") && !text.contains(SECRETS[0]),
+            "{text}"
+        );
     }
     // A section without networks needs a key that permits transfers.
-    for (keys, is_valid) in [(json!([good()]), true), (json!([]), false)] {
+    let other = json!([key("a", &["Update"], Some(SECRETS[0]))]);
+    for (keys, is_valid) in [(json!([good()]), true), (other, false), (json!([]), false)] {
         let mut zone = zone(keys);
         zone["spec"]["transfer"] = json!({ "notify": ["192.0.2.53"] });
         assert_eq!(decode(&zone, &Expect::default()).is_ok(), is_valid, "{zone}");
     }
 }
 
-/// A key permits the transfer of its own zone to any address.
+/// A key permits the transfer of its own zone to any address, if it has the operation.
 #[test]
 fn a_key_permits_transfers_of_its_zone() {
     let mut cluster = Cluster::new();
-    cluster
-        .apply(&zone(json!([key("a", &["Transfer"], Some(SECRETS[0]))])))
-        .unwrap();
+    let keys = [key("a", &["Transfer"], Some(SECRETS[0])), key("b", &["Update"], Some(SECRETS[0]))];
+    cluster.apply(&zone(json!(keys))).unwrap();
     let zone = Zone::new(settings(), cluster.snapshot.clone());
     let judge = |key| {
         let question = DnsQuestion::new("example.org", RecordType::Other);
         judge_transfer(&zone, &question, "192.0.2.1".parse().unwrap(), key)
     };
     assert!(matches!(judge(Some("a")), TransferDecision::Allowed(..)));
-    for key in [None, Some("b")] {
+    for key in [None, Some("b"), Some("c")] {
         assert_eq!(judge(key), TransferDecision::Refused, "{key:?}");
     }
 }

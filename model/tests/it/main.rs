@@ -18,6 +18,7 @@ mod default_checks;
 mod dns;
 mod dns_explain;
 mod dns_keys;
+mod dns_update;
 mod dns_zones;
 mod environment;
 mod explain;

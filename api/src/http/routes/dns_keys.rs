@@ -23,7 +23,7 @@ pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("listDnsKeys", "Cluster", "List the keys of DNS zones")
         .describe(
             "Returns the keys in `spec.keys` of all DnsZones with their secrets, which no other response contains. \
-             DNS servers need them to verify the signatures of zone transfers. Of the built-in roles, \
+             DNS servers need them to verify the signatures of zone transfers and updates. Of the built-in roles, \
              `dns-server` and `admin` have the permission.",
         )
         .answer::<DnsKeyList>(200, "Returned with the keys and their secrets.", &OBJECT_TYPES, &[])

@@ -1,5 +1,9 @@
 //! Tests of signatures with requests that `dig` of BIND 9.18 signed.
 
+use model::discovery::dns::{
+    Prerequisite, Record, RecordChange, RecordData, RecordType as ZoneRecordType, ZoneUpdate,
+};
+
 use super::*;
 use crate::message::{ParseResult, Transport, parse};
 
@@ -24,7 +28,7 @@ fn bytes(hex: &str) -> Vec<u8> {
 fn request(packet: &[u8]) -> Option<Request> {
     match parse(packet, Transport::Tcp, false) {
         ParseResult::Question(request) => Some(request),
-        ParseResult::Error(_) | ParseResult::Ignored => None,
+        ParseResult::Update(..) | ParseResult::Error(_) | ParseResult::Ignored => None,
     }
 }
 
@@ -99,6 +103,42 @@ fn the_messages_of_a_transfer_are_chained() {
     let timers = [&SIGNED_AT.to_be_bytes()[2..], &300_u16.to_be_bytes()].concat();
     let covered = [&[0, 32][..], &mac(&first), &[0; 12], &timers].concat();
     assert!(hmac::verify(&key, &covered, &mac(&second)).is_ok());
+}
+
+/// Prerequisites and changes of an update that `nsupdate` of BIND 9.18 signed.
+#[test]
+fn an_update_that_nsupdate_signed_is_read() {
+    let packet = bytes(
+        "177a28000001000200030001076578616d706c65036f72670000060001036e6577c00c00ff00fe00000000000003777777c00c0001000100\
+         0000000004c0000201c01d000100010000003c0004c0000207036f6c64c00c001000ff000000000000c02d000100fe000000000004c00002\
+         090464646e73076578616d706c65036f72670000fa00ff00000000003d0b686d61632d7368613235360000006b0c6d81012c0020d29a6236\
+         f3eee413b4c9df25544594f617fdb5ca378d1f4047254c0a32f08407177a00000000",
+    );
+    let parsed = parse(&packet, Transport::Udp, false);
+    let ParseResult::Update(request, update) = parsed else { panic!("{parsed:?}") };
+    let request = request.verify(Some(SECRET), SIGNED_AT + 2).unwrap();
+    assert_eq!(request.verified_key(), Some("ddns.example.org"));
+    assert_eq!(request.question().labels, ["example", "org"]);
+    let name = |label: &str| format!("{label}.example.org");
+    let a = |last| RecordData::A([192, 0, 2, last].into());
+    assert_eq!(
+        update,
+        ZoneUpdate {
+            prerequisites: vec![
+                Prerequisite::NameUnused(name("new")),
+                Prerequisite::SetEquals(name("www"), ZoneRecordType::A, [a(1)].into()),
+            ],
+            changes: vec![
+                RecordChange::Add(Record { owner: name("new"), ttl: 60, data: a(7) }),
+                RecordChange::RemoveSet(name("old"), ZoneRecordType::Txt),
+                RecordChange::Remove(name("www"), a(9)),
+            ],
+        }
+    );
+    // A prerequisite with a time to live is malformed (RFC 2136 §3.2.4).
+    let mut malformed = packet.clone();
+    malformed[12 + 17 + 6 + 7] = 1;
+    assert!(matches!(parse(&malformed, Transport::Udp, false), ParseResult::Error(_)));
 }
 
 #[test]

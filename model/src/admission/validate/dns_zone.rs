@@ -71,7 +71,7 @@ fn check_keys(keys: &[DnsKey], found: &mut Vec<Violation>) {
     check_unique(keys.iter().map(|key| &key.name), |index| format!("{at}/{index}/name"), found);
     for (index, key) in keys.iter().enumerate() {
         if key.operations.is_empty() {
-            let message = "must have at least one operation: Transfer";
+            let message = "must have at least one operation: Transfer, Update or both";
             found.push(Violation::new(format!("{at}/{index}/operations"), Required, message));
         }
         // The message does not repeat the secret.

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Types of the records in a zone, without its start of authority.
-const TYPES: [RecordType; 7] = [
+pub(super) const TYPES: [RecordType; 7] = [
     RecordType::Ns,
     RecordType::A,
     RecordType::Aaaa,
@@ -96,18 +96,20 @@ pub fn notifications(zone: &Zone) -> Vec<(SocketAddr, Record)> {
 
 /// Returns the names that may have records in the zone of a DnsZone. Names that a longer zone contains are left out.
 fn names(zone: &Zone, spec: &DnsZoneSpec) -> BTreeSet<String> {
-    let snapshot = zone.snapshot();
     let fixed = spec.records.iter().map(|record| record.name.to_string());
-    let claimed = snapshot.hostnames_below(spec.zone.as_str()).map(|(name, _)| reversed(name));
+    let claimed = zone.snapshot().hostnames_below(spec.zone.as_str()).map(|(name, _)| reversed(name));
     let all = [spec.zone.to_string(), spec.name_server()].into_iter().chain(fixed).chain(claimed);
+    all.filter(|name| belongs_to(zone, spec, name)).collect()
+}
+
+/// Returns true if a name is in the zone of a DnsZone, and in no longer zone.
+pub(super) fn belongs_to(zone: &Zone, spec: &DnsZoneSpec, name: &str) -> bool {
     let domain = &zone.settings.domain;
-    all.filter(|name| {
-        let labels = DnsQuestion::new(name, RecordType::Any).labels;
-        let is_in_cluster =
-            labels_below(&labels, domain).is_some() && domain.as_str().len() >= spec.zone.as_str().len();
-        !is_in_cluster && snapshot.dns_zone_of(name).is_some_and(|(_, owner)| owner.zone == spec.zone)
-    })
-    .collect()
+    let labels = DnsQuestion::new(name, RecordType::Any).labels;
+    let is_in_cluster =
+        labels_below(&labels, domain).is_some() && domain.as_str().len() >= spec.zone.as_str().len();
+    let owner = zone.snapshot().dns_zone_of(name);
+    !is_in_cluster && owner.is_some_and(|(_, owner)| owner.zone == spec.zone)
 }
 
 /// Returns the DnsZones directly below a DnsZone that external clients see.
