@@ -35,8 +35,6 @@ const BACKLOG: i32 = 4096;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Delay before the next attempt to open sockets that could not be opened.
 const BIND_PAUSE: Duration = Duration::from_secs(3);
-/// Maximum time from the first byte of a head to its end.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of headers of a request.
 const HEADERS_MAX: usize = 100;
 /// Maximum number of concurrent requests of an HTTP/2 connection.
@@ -62,7 +60,7 @@ pub(crate) struct Front {
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) slots: Arc<Semaphore>,
-    pub(crate) idle: Duration,
+    pub(crate) times: GateTimes,
     pub(crate) connections: TaskTracker,
 }
 
@@ -178,8 +176,7 @@ async fn serve(
     if let Err(error) = set_options(&stream) {
         tracing::debug!(%error, "cannot set an option of a connection");
     }
-    let times = GateTimes { head: HEAD_TIMEOUT, idle: front.idle };
-    let io = GateStream::new(stream, Arc::clone(&connection), times, Arc::clone(&front.metrics));
+    let io = GateStream::new(stream, Arc::clone(&connection), front.times, Arc::clone(&front.metrics));
     let service = service_fn(|request| {
         let (proxy, connection) = (Arc::clone(&front.proxy), Arc::clone(&connection));
         async move { proxy.answer(connection, request).await }

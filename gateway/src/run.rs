@@ -16,6 +16,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     args::Args,
+    gate::GateTimes,
     listen::{Front, Listeners},
     metrics::Metrics,
     proxy::{Proxy, ProxyOptions},
@@ -33,6 +34,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum time without any data on the watch; control servers send a heartbeat at least every 10 s.
 const SILENCE_MAX: Duration = Duration::from_secs(35);
+
+/// Maximum time from the first byte of the head of a request to its end.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs the gateway until SIGTERM or SIGINT, and then until its requests have ended.
 ///
@@ -92,7 +96,7 @@ fn front(args: &Args, states: watch::Receiver<SharedState>, metrics: &Arc<Metric
         proxy: Arc::new(proxy),
         metrics: Arc::clone(metrics),
         slots: Arc::new(Semaphore::new(usize::try_from(args.connections).unwrap_or(usize::MAX))),
-        idle: seconds(args.idle_timeout),
+        times: GateTimes { head: HEAD_TIMEOUT, idle: seconds(args.idle_timeout) },
         connections: TaskTracker::new(),
     }
 }

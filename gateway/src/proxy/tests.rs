@@ -31,6 +31,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{Proxy, ProxyOptions};
 use crate::{
+    gate::GateTimes,
     listen::{Front, Listeners},
     metrics::Metrics,
     state::SharedState,
@@ -39,6 +40,9 @@ use crate::{
 
 /// Limit of the time without progress.
 const IDLE: Duration = Duration::from_millis(400);
+
+/// Maximum time for the end of a connection.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Gateway of a test.
 struct TestGateway {
@@ -102,7 +106,7 @@ impl TestGateway {
             proxy: Arc::new(proxy),
             metrics,
             slots: Arc::new(Semaphore::new(10)),
-            idle: IDLE,
+            times: GateTimes { head: IDLE / 2, idle: IDLE },
             connections: TaskTracker::new(),
         });
         let addresses: Vec<IpAddr> = vec![Ipv4Addr::LOCALHOST.into()];
@@ -353,7 +357,13 @@ async fn idle_clients_and_the_end_of_the_process_close_connections() {
     let (gateway, _endpoint) = stage().await;
     let mut idle = gateway.connect().await;
     let mut text = String::new();
-    assert_eq!(idle.read_to_string(&mut text).await.unwrap(), 0);
+    let end = tokio::time::timeout(PATIENCE, idle.read_to_string(&mut text));
+    assert_eq!(end.await.unwrap().unwrap(), 0);
+    // A part of a head does not count as a request.
+    let mut part = gateway.connect().await;
+    part.get_mut().write_all(b"GET / HTTP/1.1\r\nHost:").await.unwrap();
+    let end = tokio::time::timeout(PATIENCE, part.read_to_string(&mut text));
+    assert!(end.await.unwrap().is_ok_and(|bytes| bytes == 0));
     let mut slow = gateway.connect().await;
     slow.get_mut().write_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
     tokio::time::sleep(IDLE / 4).await;
@@ -361,6 +371,6 @@ async fn idle_clients_and_the_end_of_the_process_close_connections() {
     let (head, _) = response(&mut slow).await;
     assert!(head.starts_with("http/1.1 504 "), "{head}");
     gateway.front.connections.close();
-    tokio::time::timeout(Duration::from_secs(10), gateway.front.connections.wait()).await.unwrap();
+    tokio::time::timeout(PATIENCE, gateway.front.connections.wait()).await.unwrap();
     assert!(TcpStream::connect(gateway.address).await.is_err());
 }

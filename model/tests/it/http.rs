@@ -254,12 +254,21 @@ fn a_change_of_endpoints_keeps_the_routes() {
 #[test]
 fn a_changed_state_has_the_table_of_its_objects() {
     let mut cluster = Cluster::new();
-    for mut object in serde_json::from_str::<Vec<Value>>(OBJECTS).unwrap() {
+    let cases: Vec<Value> = serde_json::from_str(CASES).unwrap();
+    let specs = cases.iter().flat_map(|case| {
+        let parent = case["parent"].as_str().unwrap_or("same-namespace");
+        case["routes"].as_array().unwrap().iter().map(move |spec| (parent, spec))
+    });
+    let routes =
+        specs.enumerate().map(|(index, (parent, spec))| http_route(&format!("route-{index}"), parent, spec));
+    let infrastructure = serde_json::from_str::<Vec<Value>>(OBJECTS).unwrap();
+    for mut object in infrastructure.into_iter().chain(routes) {
         cluster.now += 1;
         object["apiVersion"] = "tidegate/v1".into();
         cluster.apply(&object).unwrap_or_else(|refusal| panic!("{object}: {refusal:?}"));
     }
-    let kinds = [Kind::Service, Kind::EndpointSet, Kind::Gateway, Kind::HttpRoute];
+    // Routes before their backends, so that additions and removals of endpoints change the table.
+    let kinds = [Kind::Gateway, Kind::HttpRoute, Kind::Service, Kind::EndpointSet];
     let objects: Vec<_> =
         kinds.iter().flat_map(|kind| cluster.snapshot.list(*kind, None, None)).cloned().collect();
     let additions = objects.iter().map(|object| ObjectChange::Put(Arc::clone(object)));
