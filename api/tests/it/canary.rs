@@ -24,6 +24,9 @@ use crate::support::{
 
 const PASSWORD: &str = "canary-8f2c61d0";
 const LATER: &str = "canary-51e97ab3";
+/// Secret of the key of a DnsZone, and a text in its place that is not base64.
+const KEY: &str = "Y2FuYXJ5LWMzZDg3ZjVhLXNlY3JldA==";
+const BAD_KEY: &str = "canary-0e2b7d44";
 /// Environment variable that is set in the process in which the test searches for the secrets.
 const INSIDE: &str = "TIDEGATE_TEST_CANARY";
 const NAME: &str = "canary::f010_no_answer_and_no_log_line_shows_a_secret";
@@ -75,12 +78,21 @@ fn peer(password: &str) -> Value {
     })
 }
 
+fn zone(secret: &str) -> Value {
+    let key = json!({ "name": "secondary.example.org", "operations": ["Transfer"], "secret": secret });
+    json!({
+        "kind": "DnsZone", "metadata": { "name": "zone" }, "spec": { "zone": "example.org", "keys": [key] },
+    })
+}
+
 /// Returns the paths of all GET operations of the OpenAPI document, with the names of the test's objects in place
-/// of parameters.
+/// of parameters, without the one that returns keys to DNS servers.
 fn reads(token: &str) -> Vec<String> {
     let document: Value = serde_json::from_str(&api::document()).unwrap();
     let paths = document["paths"].as_object().unwrap().iter();
-    let reads = paths.filter(|(_, item)| item["get"].is_object() && !support::is_stream(&item["get"]));
+    let reads = paths.filter(|(path, item)| {
+        item["get"].is_object() && !support::is_stream(&item["get"]) && *path != "/v1/dns/keys"
+    });
     reads
         .map(|(path, _)| {
             let name = if path.starts_with("/v1/nodes/") { "n1" } else { "tor" };
@@ -121,8 +133,8 @@ async fn search_everywhere() {
     tracing::subscriber::set_global_default(subscriber).unwrap();
     let secured = secured::start().await;
     let Who::Token(first) = secured.admin.clone() else { panic!("the first token is a token") };
-    let mut search =
-        Search { secrets: vec![PASSWORD.to_owned(), LATER.to_owned(), first], answers: 0, bytes: 0 };
+    let secrets = vec![PASSWORD.to_owned(), LATER.to_owned(), first, KEY.to_owned(), BAD_KEY.to_owned()];
+    let mut search = Search { secrets, answers: 0, bytes: 0 };
     let node =
         json!({ "kind": "Node", "metadata": { "name": "n1" }, "spec": { "addresses": ["192.0.2.1"] } });
     search.ask(&secured, "POST", "/v1/nodes", Some(node)).await;
@@ -157,6 +169,16 @@ async fn search_everywhere() {
         search.ask(&secured, "POST", "/v1/bgppeers", Some(body)).await;
     }
     search.ask(&secured, "POST", "/v1/rollback?dryRun=true", Some(json!({ "revision": 2 }))).await;
+    for (path, secret) in [
+        ("/v1/plan?nodes=false", KEY),
+        ("/v1/apply", KEY),
+        ("/v1/apply", BAD_KEY),
+        ("/v1/plan?nodes=false", LATER),
+    ] {
+        search.ask(&secured, "POST", path, Some(json!([zone(secret)]))).await;
+    }
+    let received = secured.admin("GET", "/v1/dns/keys", None).await;
+    assert_eq!(received["keys"][0]["secret"], KEY);
     // The text of a token is returned once.
     let made = secured
         .admin("POST", "/v1/tokens", Some(json!({ "name": "ci", "bindings": [{ "role": "viewer" }] })))
