@@ -194,7 +194,8 @@ impl Peers {
         for node in sharing.difference(&self.sharing) {
             info!(
                 %node,
-                "BFD with this node is authenticated by the key of all nodes, because this pair has no key:                  upgrade both agents and the control servers"
+                "BFD with this node is authenticated by the key of all nodes, because this pair has no key; \
+                 upgrade both agents and the control servers"
             );
         }
         for node in self.sharing.difference(&sharing) {

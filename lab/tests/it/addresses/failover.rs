@@ -21,7 +21,7 @@ fn only(node: &str) -> BTreeSet<String> {
 
 /// F117, F132: if the owner's agent is killed, another node takes over the address, the control server
 /// records the new owner with a higher epoch, and the old owner does not take the address back when it
-/// returns.
+/// returns. The nodes monitor each other with a key for each pair of them, also after the return.
 #[test]
 fn f117_f132_an_owner_that_dies_is_replaced_and_steals_nothing_when_it_returns() {
     let mut cluster = stage(3);
@@ -42,6 +42,13 @@ fn f117_f132_an_owner_that_dies_is_replaced_and_steals_nothing_when_it_returns()
         .unwrap();
         assert_eq!(wait_owner(&cluster, vip), second, "nothing is stolen");
         assert_eq!(answerers(&cluster, vip), only(&second));
+        let record = cluster.address(vip).unwrap();
+        let candidates = record["spec"]["announcement"]["candidates"].as_array().unwrap();
+        let keys: BTreeSet<_> = candidates.iter().filter_map(|one| one["peerPublicKey"].as_str()).collect();
+        assert_eq!(keys.len(), 3, "{record:#}");
+    }
+    for agent in cluster.agents.values() {
+        assert!(!agent.log().contains("by the key of all nodes, because"), "{}", agent.log_tail());
     }
 }
 
