@@ -1,7 +1,10 @@
 // OpenID Connect provider for tests, on a free port of 127.0.0.1. Prints its issuer on a line. The path /test/ has what a test
-// needs and no provider offers: an ID token without a browser, other keys, and the approval of a device by a user.
+// needs and no provider offers: an ID token without a browser, other keys, and the steps of a user in a browser. With a directory
+// in OIDC_TLS that has cert.pem and key.pem, it serves HTTPS as localhost.
 import { createPrivateKey, generateKeyPairSync } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import { pathToFileURL } from 'node:url';
 
 const { default: Provider } = await import(pathToFileURL(`${process.argv[2]}/node_modules/oidc-provider/lib/index.js`));
@@ -36,6 +39,9 @@ function keys() {
 
 const GRANTS = ['urn:ietf:params:oauth:grant-type:device_code', 'refresh_token'];
 
+/** Redirect URIs of the status page: of tests without a browser, and of tests with one. */
+const PAGES = ['https://control.example.org:7440', 'http://127.0.0.1:7440'];
+
 /** Creates a provider. `ttl` is the lifetime of ID tokens of the device flow in seconds. */
 function create(issuer, ttl) {
   const client = (id) => ({
@@ -46,8 +52,21 @@ function create(issuer, ttl) {
     response_types: [],
     redirect_uris: [],
   });
+  const page = (id, more) => ({
+    client_id: id,
+    grant_types: ['authorization_code'],
+    response_types: ['code'],
+    redirect_uris: PAGES.map((page) => `${page}/v1/session/oidc/callback`),
+    ...more,
+  });
+  const clients = [
+    client('tidegate'),
+    client('other'),
+    page('page', { token_endpoint_auth_method: 'none' }),
+    page('confidential', { client_secret: 'a secret: 100%', token_endpoint_auth_method: 'client_secret_basic' }),
+  ];
   return new Provider(issuer, {
-    clients: [client('tidegate'), client('other')],
+    clients,
     jwks: { keys: keys() },
     enabledJWA: { idTokenSigningAlgValues: ['RS256', 'ES256', 'EdDSA', 'PS256'] },
     claims: { openid: ['sub', 'groups'] },
@@ -75,8 +94,9 @@ async function token(provider, query) {
   });
 }
 
-/** Submits the forms of the provider as a user who has followed a link, until there is none left. */
-async function approve(url) {
+/** Submits the forms of the provider as a user who has followed a link, until there is none left or the browser is sent to another
+ * site. Returns the text of the page, or the address of the site. With `isCancelled`, the user cancels instead. */
+async function approve(url, isCancelled) {
   const cookies = new Map();
   let response;
   const go = async (target, init = {}) => {
@@ -94,11 +114,17 @@ async function approve(url) {
   let place = await go(url);
   for (let step = 0; step < 20; step += 1) {
     if (response.status >= 300 && response.status < 400) {
+      if (place.origin !== new URL(url).origin) return place.href;
       place = await go(place);
       continue;
     }
     const page = await response.text();
     if (response.status !== 200) throw new Error(`${place}: ${response.status} ${page}`);
+    const cancel = isCancelled && /href="([^"]*\/abort)"/.exec(page)?.[1];
+    if (cancel) {
+      place = await go(new URL(cancel, place));
+      continue;
+    }
     const form = /<form[^>]*>/.exec(page)?.[0];
     if (!form) return page.replace(/<style>[^]*?<\/style>|<[^>]+>/g, ' ').replace(/\s+/g, ' ');
     const fields = new URLSearchParams({ login: 'kim', password: 'x' });
@@ -115,28 +141,30 @@ async function approve(url) {
 let provider;
 /** Number of times that the keys were requested. */
 let fetches = 0;
-const server = createServer(async (request, response) => {
-  const url = new URL(request.url, `http://${request.headers.host}`);
+const tls = process.env.OIDC_TLS;
+const issuer = () => `${tls ? 'https://localhost' : 'http://127.0.0.1'}:${server.address().port}`;
+const serve = async (request, response) => {
+  const url = new URL(request.url, issuer());
   if (url.pathname === '/jwks') fetches += 1;
   if (!url.pathname.startsWith('/test/')) return provider.callback()(request, response);
   try {
     const query = url.searchParams;
-    const issuer = `http://127.0.0.1:${server.address().port}`;
     if (url.pathname === '/test/token') response.end(await token(provider, query));
-    else if (url.pathname === '/test/approve') response.end(await approve(query.get('url')));
+    else if (url.pathname === '/test/approve') response.end(await approve(query.get('url'), query.has('cancel')));
     else if (url.pathname === '/test/count') response.end(String(fetches));
     else {
-      provider = create(issuer, Number(query.get('ttl') ?? 300));
+      provider = create(issuer(), Number(query.get('ttl') ?? 300));
       response.end('rotated');
     }
   } catch (error) {
     response.writeHead(500).end(String(error.stack));
   }
-});
+};
+const read = (name) => readFileSync(`${tls}/${name}`);
+const server = tls ? createTlsServer({ cert: read('cert.pem'), key: read('key.pem') }, serve) : createServer(serve);
 server.listen(0, '127.0.0.1', () => {
-  const issuer = `http://127.0.0.1:${server.address().port}`;
-  provider = create(issuer, 300);
-  console.log(issuer);
+  provider = create(issuer(), 300);
+  console.log(issuer());
 });
 // A test reads the first line only.
 process.stdout.on('error', () => {});

@@ -226,6 +226,11 @@ pub(crate) struct Problem {
     retry_after_secs: Option<u32>,
 }
 
+/// Result of a login that ends with a redirect to the page, for the audit log: the error code, or `None` if it succeeded. Part of
+/// the extensions of the response.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LoginRedirect(pub(crate) Option<Code>);
+
 /// Result of a handler: a response, or an error that becomes a problem response (RFC 9457).
 pub(crate) type Answer = Result<Response, Problem>;
 

@@ -2,7 +2,7 @@
 
 use std::{error::Error as _, sync::Arc, time::Duration};
 
-use reqwest::{Client, redirect};
+use reqwest::{Client, Response, Url, redirect};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 
 /// Returns the reason for which a request failed, with its cause and without the URL, which may contain a secret.
@@ -28,4 +28,24 @@ pub(crate) fn client(roots: RootCertStore, timeout: Duration) -> Result<Client, 
         .user_agent("tidegate")
         .build()
         .map_err(|error| error.to_string())
+}
+
+/// Reads the body of a response. Returns a message if it has more than `bytes_max` bytes or ends early.
+pub(crate) async fn body(mut response: Response, bytes_max: usize) -> Result<Vec<u8>, String> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(failure)? {
+        if body.len() + chunk.len() > bytes_max {
+            return Err(format!("more than {bytes_max} bytes"));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// Encodes fields in the format of forms and of queries (`application/x-www-form-urlencoded`).
+pub(crate) fn encode_form(fields: &[(&str, &str)]) -> String {
+    // The query of a URL has this format.
+    let mut url = Url::parse("http://localhost").expect("this constant is a URL");
+    url.query_pairs_mut().extend_pairs(fields);
+    url.query().unwrap_or_default().to_owned()
 }

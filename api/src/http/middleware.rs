@@ -34,7 +34,7 @@ use tracing::Instrument;
 use crate::{
     base::{
         config::Settings,
-        error::{Code, Problem},
+        error::{Code, LoginRedirect, Problem},
     },
     context::server_state::ServerState,
     http::{kubernetes, response_progress},
@@ -145,11 +145,13 @@ async fn around(State(app): State<Arc<ServerState>>, mut request: Request, next:
         Problem::new(Code::Internal, "the server failed to process the request; the log has the details")
             .into_response()
     });
+    let login = response.extensions().get::<LoginRedirect>().copied();
     let code = response.extensions().get::<Problem>().map(Problem::code);
+    let code = code.or_else(|| login.and_then(|LoginRedirect(code)| code));
     let is_view = app.settings.has_kubernetes_view && kubernetes::is_below(&path);
     let mut response = write_problem(response, &path, &id, is_view);
     let is_refused = code.is_some_and(|code| matches!(code, Code::Unauthenticated | Code::Forbidden));
-    if let Some(caller) = known.filter(|_| may_change(&method) || is_refused) {
+    if let Some(caller) = known.filter(|_| may_change(&method) || is_refused || login.is_some()) {
         let (at, status) = (app.source.now(), response.status());
         let answered = AuditResponse { at, method: method.clone(), path: path.clone(), status, code };
         app.audit.add(&route, &caller, answered);

@@ -236,6 +236,16 @@ impl Doc {
         Self { operation: self.operation.response(status.to_string(), with_headers(response, &[])), ..self }
     }
 
+    /// Adds a response that redirects a browser (status 303) and may set a cookie.
+    pub(crate) fn redirect(self, description: &str) -> Self {
+        let headers = [
+            ("Location", "Address to which the browser is redirected."),
+            ("Set-Cookie", "Cookie of the login or of the session."),
+        ];
+        let response = ResponseBuilder::new().description(description);
+        Self { operation: self.operation.response("303", with_headers(response, &headers)), ..self }
+    }
+
     /// Adds error codes that the operation may return in addition to [`COMMON`].
     pub(crate) fn problems(mut self, codes: &[Code]) -> Self {
         self.problems.extend(codes);

@@ -40,6 +40,7 @@ mod rollback;
 mod series;
 mod service_health;
 mod session;
+mod session_oidc;
 mod status;
 mod tokens;
 mod traffic;
@@ -109,6 +110,7 @@ pub(crate) fn router() -> Routes {
         roles::add,
         whoami::add,
         session::add,
+        session_oidc::add,
         oidc::add,
         web::add,
     ];

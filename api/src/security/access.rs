@@ -13,7 +13,7 @@ use super::{
     Identity,
     permission::{Permission, Subject, Verb},
     roles::{Role, covers},
-    sessions::SessionId,
+    session_id::SessionId,
     tokens::Binding,
 };
 use crate::base::error::{Code, Problem};
@@ -285,7 +285,11 @@ impl Access {
             Identity::Nobody => Ok((Maker::Client, NOBODY.to_owned())),
             Identity::Agent(node) => Ok((Maker::Agent, format!("{AGENT_AUTHOR_PREFIX}{node}"))),
             // The user is authenticated, so that a claimed author adds nothing.
-            Identity::User { name, expires: _ } => Ok((Maker::Client, format!("{USER_AUTHOR_PREFIX}{name}"))),
+            Identity::User { name, expires: _ } => {
+                let author = format!("{USER_AUTHOR_PREFIX}{name}");
+                let author = if self.is_by_page() { format!("{author} {BY_PAGE}") } else { author };
+                Ok((Maker::Client, author))
+            }
             Identity::Token { id: _, name } => {
                 let author =
                     claimed.map_or_else(|| name.clone(), |claim| format!("{claim} via token {name}"));

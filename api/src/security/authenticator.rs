@@ -18,7 +18,7 @@ use super::{
     directory::Directory,
     oidc::{self, Verifier},
     rates::{Attempts, Bucket, UserRates},
-    sessions::Sessions,
+    sessions::{SessionOwner, SessionUser, Sessions},
     tokens,
     vault::{Records, Vault},
 };
@@ -151,12 +151,24 @@ impl Authenticator {
     /// treated as one without credentials: browsers send the old cookie even with a new login.
     fn visitor(&self, headers: &HeaderMap, now: Timestamp) -> Result<Access, Problem> {
         let anybody = if self.is_required { Identity::Nobody } else { Identity::Anyone };
-        let Some((key, id)) = self.sessions.find(headers, now) else { return Ok(Access::of(anybody)) };
+        let Some((key, owner)) = self.sessions.find(headers, now) else { return Ok(Access::of(anybody)) };
+        let id = match owner {
+            SessionOwner::Token(id) => id,
+            SessionOwner::User(user) => return self.paced_user(self.of_user(&user).by_session(key), now),
+        };
         let Some(access) = self.directory().access(&id, now) else {
             self.sessions.end(&key);
             return Ok(Access::of(anybody));
         };
         self.paced(&id, access.by_session(key), now)
+    }
+
+    /// Returns the current permissions of a user who has logged in to the status page.
+    fn of_user(&self, user: &SessionUser) -> Access {
+        let SessionUser { name, expires, bindings } = user;
+        let directory = self.directory();
+        let grants = bindings.iter().filter_map(|binding| directory.grant(binding)).collect();
+        Access::of_user(Identity::User { name: name.clone(), expires: *expires }, grants)
     }
 
     /// Returns a problem with status 429 if an address has exhausted its failed logins and enrollments. To be
@@ -184,7 +196,20 @@ impl Authenticator {
         };
         let access = self.paced(&id, access, now)?;
         let ends = self.directory().token(&id).and_then(|(_, token)| token.expires);
-        let (key, cookie) = self.sessions.open(&id, ends, secret, now);
+        let (key, cookie) = self.sessions.open(SessionOwner::Token(id), ends, secret, now);
+        Ok(Login { access: access.by_session(key), cookie })
+    }
+
+    /// Opens a session of the status page for a user whose ID token was verified. The session ends with the ID token.
+    pub(crate) fn log_in_user(
+        &self,
+        user: SessionUser,
+        secret: &[u8; 32],
+        now: Timestamp,
+    ) -> Result<Login, Problem> {
+        let access = self.paced_user(self.of_user(&user), now)?;
+        let ends = Some(user.expires);
+        let (key, cookie) = self.sessions.open(SessionOwner::User(Arc::new(user)), ends, secret, now);
         Ok(Login { access: access.by_session(key), cookie })
     }
 
@@ -246,7 +271,11 @@ impl Authenticator {
                 let directory = self.directory();
                 let grants =
                     access.grants().iter().filter_map(|grant| directory.grant(&grant.binding)).collect();
-                (now < *expires).then(|| Access::of_user(identity.clone(), grants))
+                let access = (now < *expires).then(|| Access::of_user(identity.clone(), grants))?;
+                Some(match session {
+                    Some(key) => access.by_session(key),
+                    None => access,
+                })
             }
             identity @ (Identity::Anyone | Identity::Nobody | Identity::Agent(_)) => {
                 Some(Access::of(identity.clone()))

@@ -2,20 +2,25 @@
 //!
 //! ```text
 //! POST /v1/session {token} ─▶ open ─▶ cookie ─▶ token id, on every request, until: logout, idle, maximum age,
-//!                                                                         token revoked or expired
+//! login by OpenID Connect  ─▶ open ─▶ cookie ─▶ user      token revoked or expired, ID token expired
 //! ```
 //! Sessions exist only in the memory of one server: a restart ends them, and other control servers do not accept
-//! them. A session always has the current permissions of its token.
+//! them. A session of a token always has the current permissions of the token. A session of a user always has the current
+//! permissions of the roles that the user's groups had at the login.
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderValue};
 use model::primitives::quantity::Timestamp;
 
-use super::secrets::digest;
+use super::{
+    cookies::{CookieKind, SameSite},
+    session_id::SessionId,
+    tokens::Binding,
+};
 use crate::base::hex::hex;
 
 /// Maximum lifetime of a session in seconds: twelve hours.
@@ -24,11 +29,9 @@ pub(crate) const LIFE_SECS_MAX: i64 = 12 * 3600;
 pub(crate) const IDLE_SECS_MAX: i64 = 3600;
 /// Maximum number of sessions of all tokens together; each takes some hundred bytes.
 pub(crate) const SESSIONS_MAX: usize = 4096;
-/// Maximum number of sessions of one token, so that one token cannot evict the sessions of others. 64 allow for a
+/// Maximum number of sessions of one token or user, so that one cannot evict the sessions of others. 64 allow for a
 /// team that shares a token.
-pub(crate) const SESSIONS_PER_TOKEN_MAX: usize = 64;
-/// Maximum number of cookies parsed per request; browsers send some dozens.
-const COOKIES_MAX: usize = 256;
+pub(crate) const SESSIONS_PER_OWNER_MAX: usize = 64;
 /// Name of the session cookie over plain HTTP.
 const NAME: &str = "tidegate-session";
 /// Name of the session cookie over TLS. Browsers accept a name with this prefix only from this host over TLS (RFC
@@ -39,17 +42,43 @@ const NAME_SECURE: &str = "__Host-tidegate-session";
 /// cookie.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    is_secure: bool,
+    cookie: CookieKind,
     open: Mutex<BTreeMap<SessionId, Session>>,
 }
 
-/// SHA-256 of a session's cookie, which identifies the session. Not a secret.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SessionId(String);
+/// Account that a session belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SessionOwner {
+    /// Token with this id.
+    Token(String),
+    /// User of OpenID Connect.
+    User(Arc<SessionUser>),
+}
+
+/// User of a session, as of the login.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SessionUser {
+    /// Name of the user, unique at the issuer.
+    pub(crate) name: String,
+    /// Time at which the ID token ends.
+    pub(crate) expires: Timestamp,
+    /// Roles of the user's groups.
+    pub(crate) bindings: Vec<Binding>,
+}
+
+impl SessionOwner {
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Token(one), Self::Token(other)) => one == other,
+            (Self::User(one), Self::User(other)) => one.name == other.name,
+            (Self::Token(_), Self::User(_)) | (Self::User(_), Self::Token(_)) => false,
+        }
+    }
+}
 
 #[derive(Debug, Clone)]
 struct Session {
-    token: String,
+    owner: SessionOwner,
     ends: Timestamp,
     used: Timestamp,
 }
@@ -64,48 +93,50 @@ impl Session {
 impl Sessions {
     /// Creates an empty set of sessions. If `is_secure`, browsers send the cookies only over TLS.
     pub(crate) fn new(is_secure: bool) -> Self {
-        Self { is_secure, open: Mutex::default() }
+        let cookie =
+            CookieKind { name: NAME, secure_name: NAME_SECURE, same_site: SameSite::Strict, is_secure };
+        Self { cookie, open: Mutex::default() }
     }
 
-    /// Opens a session for the token with the id `token`, which expires at `token_ends` (`None`: never). If a
-    /// limit is reached, ends the least recently used session. Returns the session id and the `Set-Cookie`
-    /// value.
+    /// Opens a session for a token or a user. The token, or the ID token of the user, expires at `token_ends` (`None`:
+    /// never). If a limit is reached, ends the least recently used session. Returns the session id and the
+    /// `Set-Cookie` value.
     pub(crate) fn open(
         &self,
-        token: &str,
+        owner: SessionOwner,
         token_ends: Option<Timestamp>,
         secret: &[u8; 32],
         now: Timestamp,
     ) -> (SessionId, HeaderValue) {
         let id = hex(secret);
-        let key = SessionId(digest(id.as_bytes()));
+        let key = SessionId::of(&id);
         let longest = Timestamp::from_unix_seconds(now.unix_seconds().saturating_add(LIFE_SECS_MAX));
         let ends = token_ends.map_or(longest, |ends| ends.min(longest));
         let mut open = self.lock();
         open.retain(|_, session| session.is_live(now));
         // The least recently used session is evicted.
-        let of_token = open.values().filter(|session| session.token == token).count();
-        if of_token >= SESSIONS_PER_TOKEN_MAX {
-            end_idlest(&mut open, |session| session.token == token);
+        let is_own = |session: &Session| session.owner.is_same(&owner);
+        if open.values().filter(|session| is_own(session)).count() >= SESSIONS_PER_OWNER_MAX {
+            end_idlest(&mut open, is_own);
         }
         if open.len() >= SESSIONS_MAX {
             end_idlest(&mut open, |_| true);
         }
-        open.insert(key.clone(), Session { token: token.to_owned(), ends, used: now });
+        open.insert(key.clone(), Session { owner, ends, used: now });
         let life = ends.unix_seconds().saturating_sub(now.unix_seconds()).max(0);
-        (key, self.cookie(&id, life))
+        (key, self.cookie.set(&id, life))
     }
 
-    /// Returns the session of a request's cookie and the id of the session's token, and marks the session as
-    /// used. Returns `None` if the request has no cookie of an open session.
-    pub(crate) fn find(&self, headers: &HeaderMap, now: Timestamp) -> Option<(SessionId, String)> {
-        let key = SessionId(digest(self.cookie_value(headers)?.as_bytes()));
-        let token = self.touch(&key, now)?;
-        Some((key, token))
+    /// Returns the session of a request's cookie and the session's owner, and marks the session as used. Returns `None`
+    /// if the request has no cookie of an open session.
+    pub(crate) fn find(&self, headers: &HeaderMap, now: Timestamp) -> Option<(SessionId, SessionOwner)> {
+        let key = SessionId::of(self.cookie.value_of(headers)?);
+        let owner = self.touch(&key, now)?;
+        Some((key, owner))
     }
 
-    /// Marks a session as used. Returns the id of the token it belongs to, or `None` if the session has ended.
-    pub(crate) fn touch(&self, key: &SessionId, now: Timestamp) -> Option<String> {
+    /// Marks a session as used. Returns its owner, or `None` if the session has ended.
+    pub(crate) fn touch(&self, key: &SessionId, now: Timestamp) -> Option<SessionOwner> {
         let mut open = self.lock();
         let session = open.get_mut(key)?;
         if !session.is_live(now) {
@@ -113,7 +144,7 @@ impl Sessions {
             return None;
         }
         session.used = session.used.max(now);
-        Some(session.token.clone())
+        Some(session.owner.clone())
     }
 
     /// Returns the time at which a session ends even if it is in use; `None` if there is no such session.
@@ -128,27 +159,7 @@ impl Sessions {
 
     /// Returns the `Set-Cookie` value that deletes the session cookie.
     pub(crate) fn no_cookie(&self) -> HeaderValue {
-        self.cookie("", 0)
-    }
-
-    fn cookie(&self, value: &str, life_secs: i64) -> HeaderValue {
-        let (name, more) = if self.is_secure { (NAME_SECURE, "; Secure") } else { (NAME, "") };
-        let text = format!("{name}={value}; Path=/; Max-Age={life_secs}; HttpOnly; SameSite=Strict{more}");
-        let mut cookie = HeaderValue::from_str(&text).expect("digits and our own words are header text");
-        cookie.set_sensitive(true);
-        cookie
-    }
-
-    /// Returns the value of the session cookie. If a request has several cookies of that name, which indicates
-    /// cookie injection, none is accepted.
-    fn cookie_value<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
-        let name = if self.is_secure { NAME_SECURE } else { NAME };
-        let texts = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-        let pairs = texts.flat_map(|text| text.split(';')).take(COOKIES_MAX);
-        let mut own =
-            pairs.filter_map(|pair| pair.trim().split_once('=')).filter(|(found, _)| *found == name);
-        let (_, value) = own.next()?;
-        own.next().is_none().then_some(value)
+        self.cookie.set("", 0)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, Session>> {
@@ -167,14 +178,20 @@ fn end_idlest(open: &mut BTreeMap<SessionId, Session>, is_meant: impl Fn(&Sessio
 
 #[cfg(test)]
 mod tests {
+    use http::header;
+
     use super::*;
 
     fn at(secs: i64) -> Timestamp {
         Timestamp::from_unix_seconds(secs)
     }
 
-    fn open(sessions: &Sessions, token: &str, ends: Option<Timestamp>, secret: u8) -> (SessionId, String) {
-        let (key, cookie) = sessions.open(token, ends, &[secret; 32], at(0));
+    fn token(id: &str) -> SessionOwner {
+        SessionOwner::Token(id.to_owned())
+    }
+
+    fn open(sessions: &Sessions, id: &str, ends: Option<Timestamp>, secret: u8) -> (SessionId, String) {
+        let (key, cookie) = sessions.open(token(id), ends, &[secret; 32], at(0));
         (key, cookie.to_str().unwrap().to_owned())
     }
 
@@ -190,14 +207,14 @@ mod tests {
         let sessions = Sessions::new(false);
         let (key, cookie) = open(&sessions, "t", None, 1);
         let headers = sent(&["other=1", &cookie]);
-        assert_eq!(sessions.find(&headers, at(IDLE_SECS_MAX - 1)), Some((key.clone(), "t".to_owned())));
+        assert_eq!(sessions.find(&headers, at(IDLE_SECS_MAX - 1)), Some((key.clone(), token("t"))));
         let mut now = 0;
         while now + IDLE_SECS_MAX / 2 < LIFE_SECS_MAX {
             now += IDLE_SECS_MAX / 2;
             assert!(sessions.touch(&key, at(now)).is_some(), "{now}");
         }
         assert_eq!(sessions.find(&headers, at(LIFE_SECS_MAX)), None);
-        let (key, _) = sessions.open("t", None, &[2; 32], at(0));
+        let (key, _) = sessions.open(token("t"), None, &[2; 32], at(0));
         assert_eq!(sessions.touch(&key, at(IDLE_SECS_MAX)), None);
         let (key, cookie) = open(&sessions, "t", Some(at(60)), 3);
         assert!(cookie.contains("Max-Age=60;"), "{cookie}");
@@ -224,26 +241,46 @@ mod tests {
     }
 
     #[test]
+    fn sessions_of_a_user_are_counted_by_name() {
+        let sessions = Sessions::new(false);
+        let user = |name: &str, secs: i64| {
+            SessionOwner::User(Arc::new(SessionUser {
+                name: name.to_owned(),
+                expires: at(secs),
+                bindings: Vec::new(),
+            }))
+        };
+        // A token may have the id of the user's name.
+        let (of_token, _) = sessions.open(token("kim"), None, &[0; 32], at(0));
+        let (first, _) = sessions.open(user("kim", 100), None, &[1; 32], at(0));
+        for secret in 2..=SESSIONS_PER_OWNER_MAX + 1 {
+            sessions.open(user("kim", 200), None, &[u8::try_from(secret).unwrap(); 32], at(1));
+        }
+        assert_eq!((sessions.ends(&first), sessions.lock().len()), (None, SESSIONS_PER_OWNER_MAX + 1));
+        assert!(sessions.ends(&of_token).is_some());
+    }
+
+    #[test]
     fn sessions_are_bounded_and_a_token_ends_its_own_first() {
         let sessions = Sessions::new(false);
         let mut number = 0_u32;
-        let mut open = |token: &str, now: i64| {
+        let mut open = |owner: SessionOwner, now: i64| {
             number += 1;
             let mut secret = [0; 32];
             secret[..4].copy_from_slice(&number.to_be_bytes());
-            sessions.open(token, None, &secret, at(now)).0
+            sessions.open(owner, None, &secret, at(now)).0
         };
-        let (others, first) = (open("other", 0), open("t", 1));
-        for _ in 0..SESSIONS_PER_TOKEN_MAX {
-            open("t", 2);
+        let (others, first) = (open(token("other"), 0), open(token("t"), 1));
+        for _ in 0..SESSIONS_PER_OWNER_MAX {
+            open(token("t"), 2);
         }
-        assert_eq!((sessions.ends(&first), sessions.lock().len()), (None, SESSIONS_PER_TOKEN_MAX + 1));
+        assert_eq!((sessions.ends(&first), sessions.lock().len()), (None, SESSIONS_PER_OWNER_MAX + 1));
         assert!(sessions.ends(&others).is_some());
-        for token in 0..SESSIONS_MAX {
-            open(&token.to_string(), 3);
+        for number in 0..SESSIONS_MAX {
+            open(token(&number.to_string()), 3);
         }
         assert_eq!((sessions.ends(&others), sessions.lock().len()), (None, SESSIONS_MAX));
-        open("late", 3 + IDLE_SECS_MAX);
+        open(token("late"), 3 + IDLE_SECS_MAX);
         assert_eq!(sessions.lock().len(), 1, "those that have ended make room");
     }
 }

@@ -23,7 +23,7 @@ use crate::{
     security::{
         AuthPolicy, Authenticator,
         ca::Authority,
-        oidc::Verifier,
+        oidc::{FlowKey, Verifier},
         peer_key,
         vault::{self, Vault},
     },
@@ -63,7 +63,9 @@ impl ServerState {
             Some(_) => Some(Arc::new(Authority::obtain(&vault, &*source).await?)),
             None => None,
         };
-        let authenticator = authenticator(&settings, &vault, &statuses);
+        let has_page_login = settings.oidc.as_ref().is_some_and(|oidc| oidc.page.is_some());
+        let flow_key = if has_page_login { Some(FlowKey::obtain(&vault, &*source).await?) } else { None };
+        let authenticator = authenticator(&settings, (&vault, &statuses), flow_key);
         let service_cidrs = settings.cluster.service_cidrs().iter().copied().collect();
         let constants = NetworkState { peer_key: Some(peer_key), service_cidrs, ..NetworkState::default() };
         let cluster = Arc::new(settings.cluster.clone());
@@ -152,18 +154,18 @@ impl ServerState {
 
 fn authenticator(
     settings: &Settings,
-    vault: &Arc<Vault>,
-    statuses: &BTreeMap<String, Vec<u8>>,
+    (vault, statuses): (&Arc<Vault>, &BTreeMap<String, Vec<u8>>),
+    flow_key: Option<FlowKey>,
 ) -> Arc<Authenticator> {
     let policy = AuthPolicy { is_required: settings.is_auth_required, is_secure: settings.tls.is_some() };
-    let oidc = verifier(settings.oidc.clone());
+    let oidc = verifier(settings.oidc.clone(), flow_key);
     Arc::new(Authenticator::of(Arc::clone(vault), policy, statuses, oidc))
 }
 
 /// Creates the verifier of ID tokens. Without its HTTP client, only the users of OpenID Connect are locked out.
-fn verifier(settings: Option<OidcSettings>) -> Option<Verifier> {
+fn verifier(settings: Option<OidcSettings>, flow_key: Option<FlowKey>) -> Option<Verifier> {
     let log = |error: &String| tracing::error!(error, "OpenID Connect is disabled: no HTTP client");
-    Verifier::new(settings?).inspect_err(log).ok()
+    Verifier::new(settings?, flow_key).inspect_err(log).ok()
 }
 
 /// Interval at which queued audit log entries are written to the store. Entries of accepted writes are not

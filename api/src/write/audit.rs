@@ -161,6 +161,13 @@ pub(crate) struct AuditResponse {
     pub(crate) code: Option<Code>,
 }
 
+impl AuditResponse {
+    /// Returns true if the request was accepted. A redirect after a login is.
+    fn is_accepted(&self) -> bool {
+        self.status.is_success() || (self.status.is_redirection() && self.code.is_none())
+    }
+}
+
 impl AuditLog {
     /// Creates the audit log, which continues the sequence numbers of the entries in `store`.
     pub(crate) async fn of(store: &dyn Store) -> Result<Self, StoreError> {
@@ -207,7 +214,7 @@ impl AuditLog {
         }
         let mut log = self.lock();
         let outcome = draft.outcome();
-        let is_change = outcome.is_done && answered.status.is_success();
+        let is_change = outcome.is_done && answered.is_accepted();
         let pool = match caller.access().identity() {
             // Logins and enrollments carry their credentials in the body.
             _ if is_change => AuditPool::Changes,
@@ -338,11 +345,12 @@ impl Log {
 }
 
 fn entry(number: u64, origin: Origin, outcome: AuditOutcome, answered: AuditResponse) -> AuditEntry {
+    let is_accepted = answered.is_accepted();
     let AuditResponse { at, method, mut path, status, code } = answered;
     let AuditOutcome { objects, objects_total, revision, is_dry_run, is_creation: _, is_done: _, message: _ } =
         outcome;
     let decision = match status {
-        status if status.is_success() => Decision::Accepted,
+        _ if is_accepted => Decision::Accepted,
         status if status.is_server_error() => Decision::Failed,
         _ => Decision::Refused,
     };

@@ -4,6 +4,7 @@ use std::{
     io::{BufRead as _, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -23,6 +24,8 @@ use serde_json::{Value, json};
 
 use crate::support::{self, Fixed, Lines, Server};
 
+mod login;
+
 /// Provider in a process of its own, which ends with the test.
 struct Provider {
     process: Child,
@@ -31,8 +34,14 @@ struct Provider {
 
 impl Provider {
     fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts a provider with environment variables.
+    fn start_with(variables: &[(&str, &Path)]) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/oidc/provider.sh");
         let mut process = Command::new(script)
+            .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -40,14 +49,14 @@ impl Provider {
             .unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let issuer =
-            lines.map(Result::unwrap).find(|line| line.starts_with("http://")).expect("the provider runs");
+            lines.map(Result::unwrap).find(|line| line.starts_with("http")).expect("the provider runs");
         Self { process, issuer }
     }
 
     async fn get(&self, path: &str) -> String {
         // An HTTP client of the server needs a TLS configuration; curl needs none.
         let output = tokio::process::Command::new("curl")
-            .args(["--silent", "--fail", &format!("{}{path}", self.issuer)])
+            .args(["--silent", "--fail", "--insecure", &format!("{}{path}", self.issuer)])
             .output()
             .await
             .unwrap();
@@ -81,12 +90,20 @@ async fn start(provider: &Provider, groups: &[&str]) -> Server {
         oidc_group: groups.iter().map(|group| group.parse().unwrap()).collect(),
         ..OidcFlags::default()
     };
-    let oidc = OidcSettings::new(flags).unwrap();
-    let settings = Settings { oidc, is_auth_required: true, ..support::settings(30000..=32767) };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    let source = Fixed::at(i64::try_from(now).unwrap());
+    let source = clock();
     let store = store::open("memory:", source.now()).await.unwrap();
-    support::start_on(settings, store, source).await
+    support::start_on(settings(flags), store, source).await
+}
+
+fn settings(flags: OidcFlags) -> Settings {
+    let oidc = OidcSettings::new(flags).unwrap();
+    Settings { oidc, is_auth_required: true, ..support::settings(30000..=32767) }
+}
+
+/// Returns a clock with the time of this machine, which is that of the provider.
+fn clock() -> Arc<Fixed> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    Fixed::at(i64::try_from(now).unwrap())
 }
 
 async fn call(server: &Server, token: &str, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {

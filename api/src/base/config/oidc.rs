@@ -1,4 +1,7 @@
-//! Settings of OpenID Connect: the issuer whose ID tokens authenticate users, and the roles of its groups.
+//! Settings of OpenID Connect: the issuer whose ID tokens authenticate users, the roles of its groups, and the login to the status
+//! page.
+
+mod page;
 
 use std::{collections::BTreeSet, path::PathBuf, str::FromStr};
 
@@ -7,6 +10,9 @@ use model::primitives::name::{Label, Namespace};
 use reqwest::Url;
 use rustls::RootCertStore;
 use tls_trust::Trust;
+
+pub(crate) use self::page::{CALLBACK_PATH, LOGIN_PATH};
+pub use self::page::{OidcPageFlags, OidcPageSettings};
 
 /// Claim with the name of a user by default. The issuer never gives it to another user (OpenID Connect Core, 5.7).
 const USERNAME_CLAIM_DEFAULT: &str = "sub";
@@ -39,6 +45,9 @@ pub struct OidcFlags {
     /// line for each
     #[arg(long, env = "TIDEGATE_OIDC_GROUP", value_name = "ROLE=GROUP", value_delimiter = '\n')]
     pub oidc_group: Vec<GroupRole>,
+    /// Flags for the login to the status page.
+    #[command(flatten)]
+    pub page: OidcPageFlags,
 }
 
 /// Role that the users of a group have.
@@ -97,6 +106,8 @@ pub struct OidcSettings {
     pub groups_claim: String,
     /// Roles of groups; at most 256.
     pub group_roles: Vec<GroupRole>,
+    /// Login to the status page; `None` if users log in to it with a token only.
+    pub page: Option<OidcPageSettings>,
 }
 
 /// Reason why the settings of OpenID Connect are rejected.
@@ -114,6 +125,24 @@ pub enum InvalidOidc {
     /// Empty client or claim.
     #[error("{0} must not be empty")]
     Empty(&'static str),
+    /// Address of the status page that is not a usable URL.
+    #[error(
+        "--oidc-page-url must be https://HOST or https://HOST:PORT without a path, not `{0}`; http:// is allowed on this machine only"
+    )]
+    PageUrl(String),
+    /// File of the client secret that cannot be read.
+    #[error("--oidc-page-client-secret-file {}: {cause}", path.display())]
+    Unreadable {
+        /// Path of the file.
+        path: PathBuf,
+        /// Cause of the failure.
+        cause: std::io::Error,
+    },
+    /// File of the client secret without a usable secret.
+    #[error(
+        "--oidc-page-client-secret-file {} must contain the secret of the client: 1 to 1024 characters in one line", .0.display()
+    )]
+    Secret(PathBuf),
     /// More roles of groups than permitted.
     #[error("--oidc-group may be given {GROUPS_MAX} times")]
     TooMany,
@@ -140,6 +169,7 @@ impl OidcSettings {
             oidc_username_claim,
             oidc_groups_claim,
             oidc_group,
+            page,
         } = flags;
         let Some(issuer) = oidc_issuer else {
             let orphan = [
@@ -149,7 +179,8 @@ impl OidcSettings {
                 ("--oidc-groups-claim", oidc_groups_claim.is_some()),
                 ("--oidc-group", !oidc_group.is_empty()),
             ];
-            let orphan = orphan.into_iter().find_map(|(flag, is_given)| is_given.then_some(flag));
+            let orphan = orphan.into_iter().chain(page.given());
+            let orphan = orphan.filter(|(_, is_given)| *is_given).map(|(flag, _)| flag).next();
             return orphan.map_or(Ok(None), |flag| Err(InvalidOidc::Missing(flag, "--oidc-issuer")));
         };
         let is_usable = Url::parse(&issuer).is_ok_and(|url| is_private(&url) && is_plain(&url));
@@ -179,7 +210,9 @@ impl OidcSettings {
             Trust::Roots(roots) => roots,
             Trust::Pin(_) => RootCertStore::empty(),
         };
-        Ok(Some(Self { issuer, client_id, roots, username_claim, groups_claim, group_roles: oidc_group }))
+        let page = OidcPageSettings::new(page, &client_id)?;
+        let group_roles = oidc_group;
+        Ok(Some(Self { issuer, client_id, roots, username_claim, groups_claim, group_roles, page }))
     }
 }
 

@@ -56,6 +56,21 @@ struct SessionView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     expires: Option<Timestamp>,
+    /// Login at the issuer of OpenID Connect. Absent if users log in with a token only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    issuer_login: Option<IssuerLogin>,
+}
+
+/// Login to the status page at the issuer of OpenID Connect.
+#[derive(Debug, Serialize, ToSchema)]
+struct IssuerLogin {
+    /// Host of the issuer, for the label of the link.
+    #[schema(example = "id.example.org")]
+    host: String,
+    /// URL at which a browser begins the login.
+    #[schema(example = "https://control.example.org:7440/v1/session/oidc")]
+    url: String,
 }
 
 /// Settings of the status page that browsers read.
@@ -177,5 +192,14 @@ fn session_view(app: &Shared, access: &Access) -> SessionView {
         insecure: app.settings.is_insecure,
         who: access.to_string(),
         expires: access.session().and_then(|session| app.authenticator.sessions.ends(session)),
+        issuer_login: issuer_login(app),
     }
+}
+
+fn issuer_login(app: &Shared) -> Option<IssuerLogin> {
+    let oidc = app.authenticator.oidc()?;
+    let url = oidc.page()?.settings().login_url();
+    let issuer = oidc.settings().issuer.as_str();
+    let host = issuer.split_once("://").map_or(issuer, |(_, rest)| rest);
+    Some(IssuerLogin { host: host.split('/').next().unwrap_or_default().to_owned(), url })
 }

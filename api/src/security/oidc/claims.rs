@@ -41,9 +41,20 @@ impl Claims {
         if is_own { Ok(()) } else { Err(TokenFault::Issuer(issuer.to_owned())) }
     }
 
-    /// Checks audience and times, and returns the user.
-    pub(super) fn user(&self, settings: &OidcSettings, now: Timestamp) -> Result<OidcUser, TokenFault> {
-        self.check_audience(&settings.client_id)?;
+    /// Returns a fault unless the token was issued in the login with this nonce.
+    pub(super) fn check_nonce(&self, nonce: &str) -> Result<(), TokenFault> {
+        let is_own = self.0.get("nonce").and_then(Value::as_str) == Some(nonce);
+        if is_own { Ok(()) } else { Err(TokenFault::Nonce) }
+    }
+
+    /// Checks audience and times, and returns the user. `client_id` is the client that the token must be issued to.
+    pub(super) fn user(
+        &self,
+        settings: &OidcSettings,
+        client_id: &str,
+        now: Timestamp,
+    ) -> Result<OidcUser, TokenFault> {
+        self.check_audience(client_id)?;
         let expires = self.check_times(now)?;
         let name = self.name(&settings.username_claim)?;
         let groups = match self.0.get(&settings.groups_claim) {
@@ -133,6 +144,7 @@ mod tests {
             username_claim: username_claim.to_owned(),
             groups_claim: "groups".to_owned(),
             group_roles: Vec::new(),
+            page: None,
         }
     }
 
@@ -145,7 +157,7 @@ mod tests {
         }
         let mut claims = claims.as_object().unwrap().clone();
         claims.retain(|_, value| !value.is_null());
-        Claims(claims).user(&settings(username_claim), Timestamp::from_unix_seconds(NOW))
+        Claims(claims).user(&settings(username_claim), "tidegate", Timestamp::from_unix_seconds(NOW))
     }
 
     #[test]
@@ -209,6 +221,16 @@ mod tests {
             json!({ "iat": null }),
         ] {
             assert!(with("sub", &good).is_ok(), "{good}");
+        }
+    }
+
+    #[test]
+    fn the_nonce_must_be_there_and_equal() {
+        let of =
+            |nonce: Value| Claims(json!({ "nonce": nonce }).as_object().unwrap().clone()).check_nonce("n");
+        assert_eq!(of(json!("n")), Ok(()));
+        for other in [json!("N"), json!(""), json!(null), json!(["n"])] {
+            assert_eq!(of(other.clone()), Err(TokenFault::Nonce), "{other}");
         }
     }
 

@@ -1,45 +1,34 @@
-//! Keys of the issuer: discovery (OpenID Connect Discovery, 4), download with limits, and cache.
+//! Keys and endpoints of the issuer: discovery (OpenID Connect Discovery, 4), download with limits, and cache.
 //!
-//! The keys are fetched for the first token, for a token with an unknown key, and again after ten minutes. Fetches are at
+//! Both are fetched together. The keys are fetched for the first token, for a token with an unknown key, and again after ten minutes. Fetches are at
 //! least ten seconds apart. If a fetch fails, the known keys stay in use.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use model::primitives::quantity::Timestamp;
 use reqwest::{Client, Url};
-use rustls::RootCertStore;
-use serde::Deserialize;
 use tokio::sync::Mutex;
 
 use super::{
+    discovery::{DISCOVERY_PATH, Discovery, IssuerEndpoints},
     jwk::{self, PublicKey},
     token::{IdToken, TokenFault},
 };
 use crate::base::{config::oidc::is_private, outgoing};
 
-/// Maximum duration of one request.
-const TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of a response in bytes.
-const BODY_BYTES_MAX: usize = 256 * 1024;
+pub(super) const BODY_BYTES_MAX: usize = 256 * 1024;
 /// Minimum time in seconds between two fetches.
 const PAUSE_SECS: i64 = 10;
 /// Age in seconds after which the keys are fetched again, so that keys that the issuer has withdrawn are forgotten.
 const AGE_SECS: i64 = 600;
-/// Path of the discovery document below the issuer.
-const DISCOVERY: &str = "/.well-known/openid-configuration";
-
-/// Fields of the discovery document that are used.
-#[derive(Debug, Deserialize)]
-struct Discovery {
-    issuer: String,
-    jwks_uri: String,
-}
-
-/// Keys with the time of their fetch.
+/// Keys and endpoints with the time of their fetch.
 #[derive(Debug)]
 struct FetchedKeys {
     keys: Vec<Arc<PublicKey>>,
+    /// Endpoints of the issuer; `None` if it has none for logins of browsers.
+    endpoints: Option<Arc<IssuerEndpoints>>,
     at: Timestamp,
 }
 
@@ -54,7 +43,7 @@ enum KeyAge {
     Unused,
 }
 
-/// Cache of the keys of one issuer.
+/// Cache of the keys and endpoints of one issuer.
 pub(super) struct KeyCache {
     issuer: String,
     client: Client,
@@ -64,10 +53,20 @@ pub(super) struct KeyCache {
 }
 
 impl KeyCache {
-    /// Creates an empty cache. Returns a message if the HTTP client cannot be created.
-    pub(super) fn new(issuer: String, roots: RootCertStore) -> Result<Self, String> {
-        let client = outgoing::client(roots, TIMEOUT)?;
-        Ok(Self { issuer, client, fetched: ArcSwapOption::empty(), attempt: Mutex::new(None) })
+    /// Creates an empty cache of an issuer, which is requested with `client`.
+    pub(super) fn new(issuer: String, client: Client) -> Self {
+        Self { issuer, client, fetched: ArcSwapOption::empty(), attempt: Mutex::new(None) }
+    }
+
+    /// Returns the endpoints of the issuer, or `None` if it has none for logins of browsers or was never reached. Waits if
+    /// they have to be fetched.
+    pub(super) async fn endpoints(self: &Arc<Self>, now: Timestamp) -> Option<Arc<IssuerEndpoints>> {
+        match (self.fetched.load().is_some(), self.age(now)) {
+            (true, KeyAge::Fresh) => {}
+            (true, KeyAge::Old) => self.refresh_in_background(now),
+            (false, _) | (true, KeyAge::Unused) => self.refresh(now).await,
+        }
+        self.fetched.load().as_ref().and_then(|fetched| fetched.endpoints.clone())
     }
 
     /// Returns the keys that may have signed a token; at least one.
@@ -81,9 +80,7 @@ impl KeyCache {
             return match self.age(now) {
                 KeyAge::Fresh => Ok(known),
                 KeyAge::Old => {
-                    // The caller does not wait.
-                    let cache = Arc::clone(self);
-                    tokio::spawn(async move { cache.refresh(now).await });
+                    self.refresh_in_background(now);
                     Ok(known)
                 }
                 KeyAge::Unused => {
@@ -123,6 +120,12 @@ impl KeyCache {
         all.filter(is_meant).cloned().collect()
     }
 
+    /// Fetches keys and endpoints, and does not let the caller wait.
+    fn refresh_in_background(self: &Arc<Self>, now: Timestamp) {
+        let cache = Arc::clone(self);
+        tokio::spawn(async move { cache.refresh(now).await });
+    }
+
     /// Fetches the keys, unless an attempt was made in the last ten seconds. Waits for a fetch that is under way.
     async fn refresh(&self, now: Timestamp) {
         let mut last = self.attempt.lock().await;
@@ -131,10 +134,11 @@ impl KeyCache {
         }
         *last = Some(now);
         match self.fetch().await {
-            Ok(keys) => {
+            Ok((keys, endpoints)) => {
                 tracing::debug!(issuer = self.issuer, keys = keys.len(), "fetched the keys of the issuer");
                 let keys = keys.into_iter().map(Arc::new).collect();
-                self.fetched.store(Some(Arc::new(FetchedKeys { keys, at: now })));
+                let endpoints = endpoints.map(Arc::new);
+                self.fetched.store(Some(Arc::new(FetchedKeys { keys, endpoints, at: now })));
             }
             Err(error) => {
                 let has_keys = self.fetched.load().is_some();
@@ -143,40 +147,34 @@ impl KeyCache {
         }
     }
 
-    async fn fetch(&self) -> Result<Vec<PublicKey>, String> {
-        let url = format!("{}{DISCOVERY}", self.issuer.trim_end_matches('/'));
+    async fn fetch(&self) -> Result<(Vec<PublicKey>, Option<IssuerEndpoints>), String> {
+        let url = format!("{}{DISCOVERY_PATH}", self.issuer.trim_end_matches('/'));
         let url = Url::parse(&url).map_err(|error| error.to_string())?;
         let body = self.get(url).await?;
-        let Discovery { issuer, jwks_uri } = serde_json::from_slice(&body)
+        let discovery: Discovery = serde_json::from_slice(&body)
             .map_err(|error| format!("the discovery document is malformed: {error}"))?;
-        if issuer != self.issuer {
+        if discovery.issuer != self.issuer {
             return Err(
                 "the discovery document is of another issuer: --oidc-issuer must be exactly the same"
                     .to_owned(),
             );
         }
-        let jwks_uri = Url::parse(&jwks_uri).ok().filter(is_private);
+        let jwks_uri = Url::parse(&discovery.jwks_uri).ok().filter(is_private);
         let jwks_uri =
             jwks_uri.ok_or_else(|| "`jwks_uri` of the discovery document is no https:// URL".to_owned())?;
         let body = self.get(jwks_uri).await?;
-        jwk::parse_set(&body).ok_or_else(|| "the issuer publishes no usable key".to_owned())
+        let keys = jwk::parse_set(&body).ok_or_else(|| "the issuer publishes no usable key".to_owned())?;
+        Ok((keys, discovery.endpoints()))
     }
 
     async fn get(&self, url: Url) -> Result<Vec<u8>, String> {
         let path = url.path().to_owned();
-        let failed = |error| format!("{path}: {}", outgoing::failure(error));
-        let mut response = self.client.get(url).send().await.map_err(failed)?;
+        let failed = |message| format!("{path}: {message}");
+        let response = self.client.get(url).send().await.map_err(outgoing::failure).map_err(failed)?;
         if !response.status().is_success() {
             return Err(format!("{path}: status {}", response.status().as_u16()));
         }
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(failed)? {
-            if body.len() + chunk.len() > BODY_BYTES_MAX {
-                return Err(format!("{path}: more than {BODY_BYTES_MAX} bytes"));
-            }
-            body.extend_from_slice(&chunk);
-        }
-        Ok(body)
+        outgoing::body(response, BODY_BYTES_MAX).await.map_err(failed)
     }
 }
 

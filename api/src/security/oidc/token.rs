@@ -60,6 +60,9 @@ pub(super) enum TokenFault {
     /// Claim `aud` or `azp` of another client.
     #[error("the ID token was issued to another client")]
     Audience,
+    /// Claim `nonce` of another login.
+    #[error("the ID token belongs to another login")]
+    Nonce,
     /// Claim `exp` in the past.
     #[error("the ID token has expired")]
     Expired,
