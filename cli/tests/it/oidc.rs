@@ -116,7 +116,10 @@ fn a_user_logs_in_with_a_browser_and_later_commands_refresh_the_token() {
         let (code, out, err) = ended(process.wait_with_output().unwrap());
         assert_eq!((code, out.trim()), (0, "user kim"), "{err}");
     }
-    assert_ne!(read("prod.oidc"), before);
+    let after = read("prod.oidc");
+    assert_ne!(after, before);
+    assert_eq!(ended(prepared(home.path(), &["whoami"]).output().unwrap()).0, 0);
+    assert_ne!(read("prod.oidc"), after, "the issuer has revoked the login");
 
     // Without the session at the issuer, the token ends.
     let token = "e30.eyJleHAiOjF9.c2ln";
