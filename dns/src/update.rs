@@ -122,7 +122,11 @@ impl UpdateWriter {
                     return ResponseCode::Refused;
                 }
                 Err(error) => {
-                    tracing::warn!(zone = update.zone, cause = base::chain(&error), "cannot write a dynamic update");
+                    tracing::warn!(
+                        zone = update.zone,
+                        cause = base::chain(&error),
+                        "cannot write a dynamic update"
+                    );
                     self.client.use_next();
                     return ResponseCode::ServFail;
                 }
@@ -147,8 +151,12 @@ impl UpdateWriter {
 ///
 /// # Errors
 /// Returns the result code if the update must not be made.
-fn plan<'a>(zone: &'a Zone, update: &SignedUpdate) -> Result<Option<(&'a Object, Vec<DnsRecord>)>, ResponseCode> {
-    let found = zone.snapshot().dns_zone_of(&update.zone).filter(|(_, spec)| spec.zone.as_str() == update.zone);
+fn plan<'a>(
+    zone: &'a Zone,
+    update: &SignedUpdate,
+) -> Result<Option<(&'a Object, Vec<DnsRecord>)>, ResponseCode> {
+    let found =
+        zone.snapshot().dns_zone_of(&update.zone).filter(|(_, spec)| spec.zone.as_str() == update.zone);
     let (name, spec) = found.ok_or(ResponseCode::NotAuth)?;
     if !spec.permits(&update.key, DnsOperation::Update) {
         return Err(ResponseCode::Refused);

@@ -56,9 +56,9 @@ fn prerequisites(records: &[Record]) -> Result<Vec<Prerequisite>, ResponseCode> 
             _ => return Err(ResponseCode::FormErr),
         }
     }
-    let sets = sets.into_iter().map(|((name, wanted), values)| {
-        Prerequisite::SetEquals(name, wanted, values.into_iter().collect())
-    });
+    let sets = sets
+        .into_iter()
+        .map(|((name, wanted), values)| Prerequisite::SetEquals(name, wanted, values.into_iter().collect()));
     found.extend(sets);
     Ok(found)
 }
@@ -98,10 +98,9 @@ fn decode_data(data: &RData) -> Option<RecordData> {
             port: service.port,
             target: name(&service.target),
         }),
-        RData::MX(server) => Some(RecordData::Mx {
-            preference: server.preference,
-            exchange: name(&server.exchange),
-        }),
+        RData::MX(server) => {
+            Some(RecordData::Mx { preference: server.preference, exchange: name(&server.exchange) })
+        }
         RData::TXT(text) => {
             let bytes = text.txt_data.concat();
             Some(RecordData::Txt(String::from_utf8_lossy(&bytes).into_owned()))

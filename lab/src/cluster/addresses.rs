@@ -78,10 +78,10 @@ impl Cluster {
             ensure!(owners == [node], "record: {record:#}");
             Ok(())
         })?;
-        let mac = self.place(node)?.run("cat", &["/sys/class/net/eth0/address"])?;
+        let mac = self.place(node)?.mac("eth0")?;
         wait::until(&format!("the client to resolve {address} to {node}"), || {
             let learnt = self.topology.client.run("ip", &["neigh", "show", &address.to_string()])?;
-            ensure!(learnt.contains(mac.trim()), "{node} has {mac}, the client has {learnt}");
+            ensure!(learnt.contains(&mac), "{node} has {mac}, the client has {learnt}");
             Ok(())
         })
     }

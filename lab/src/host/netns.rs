@@ -92,8 +92,18 @@ impl Namespace {
     /// # Errors
     /// Same as [`shell::run`].
     pub fn run_with_input(&self, program: &str, arguments: &[&str], input: &str) -> Result<String> {
-        // `ip netns exec` would also mount file systems, which takes longer than most tools.
+        // `ip netns exec` would also mount `/sys` of the namespace, which takes longer than most tools.
         self.inside(|| shell::run_with_input(program, arguments, input))
+    }
+
+    /// Returns the MAC address of an interface as text.
+    ///
+    /// # Errors
+    /// Returns an error if the interface does not exist or has no such address.
+    pub fn mac(&self, interface: &str) -> Result<String> {
+        let link = self.run("ip", &["-o", "link", "show", "dev", interface])?;
+        let mut words = link.split_whitespace().skip_while(|word| *word != "link/ether");
+        words.nth(1).map(str::to_owned).with_context(|| format!("no link of Ethernet: {link}"))
     }
 
     /// Sets a kernel parameter of the namespace by its path below `/proc/sys`.

@@ -187,9 +187,9 @@ impl Stage {
             Ok(())
         });
         reached.with_context(|| self.log()).unwrap();
-        let link = self.topology.place(NODE).unwrap().run("cat", &["/sys/class/net/eth0/address"]).unwrap();
+        let link = self.topology.place(NODE).unwrap().mac("eth0").unwrap();
         let learnt = self.topology.client.run("ip", &["neigh", "show", ADDRESS]).unwrap();
-        assert!(learnt.contains(link.trim()), "the machine has {link}, the client learnt {learnt}");
+        assert!(learnt.contains(&link), "the machine has {link}, the client learnt {learnt}");
         self.tidegate(&["wait", "svc/web", "--for=announced"]).unwrap();
         let pid = self.engine.docker(&["inspect", "--format", "{{.State.Pid}}", "agent"]).unwrap();
         judge(&fs::read_to_string(format!("/proc/{}/status", pid.trim())).unwrap());

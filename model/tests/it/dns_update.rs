@@ -70,7 +70,10 @@ fn records_are_added_and_removed() {
         (vec![add("new", 300, a(7))], json!(["+new.example.org 300 A 192.0.2.7"])),
         (
             vec![add("www", 5, a(3))],
-            json!(["-www.example.org 60 A 192.0.2.1,192.0.2.2", "+www.example.org 5 A 192.0.2.1,192.0.2.2,192.0.2.3"]),
+            json!([
+                "-www.example.org 60 A 192.0.2.1,192.0.2.2",
+                "+www.example.org 5 A 192.0.2.1,192.0.2.2,192.0.2.3"
+            ]),
         ),
         (
             vec![RecordChange::Remove(name("www"), a(1))],
@@ -89,7 +92,10 @@ fn records_are_added_and_removed() {
         ),
         (
             vec![add("alias", 7, RecordData::Cname("other.example.org".into()))],
-            json!(["-alias.example.org - CNAME www.example.org", "+alias.example.org 7 CNAME other.example.org"]),
+            json!([
+                "-alias.example.org - CNAME www.example.org",
+                "+alias.example.org 7 CNAME other.example.org"
+            ]),
         ),
         // Texts may have the name of a Service, as registries of other programs do.
         (vec![add("shop", 7, text("owner"))], json!(["+shop.example.org 7 TXT owner"])),
@@ -132,7 +138,10 @@ fn prerequisites_are_those_of_the_answers() {
         (set(&[2, 1]), Ok(())),
         (set(&[1]), Err(UpdateError::SetMissing)),
         (set(&[1, 2, 3]), Err(UpdateError::SetMissing)),
-        (Prerequisite::NameInUse("www.example.com".into()), Err(UpdateError::NotInZone("www.example.com".into()))),
+        (
+            Prerequisite::NameInUse("www.example.com".into()),
+            Err(UpdateError::NotInZone("www.example.com".into())),
+        ),
     ] {
         let found = update(vec![prerequisite.clone()], vec![add("new", 1, a(1))]).map(drop);
         assert_eq!(found, expected, "{prerequisite:?}");

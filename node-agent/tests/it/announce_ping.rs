@@ -138,9 +138,9 @@ fn f124_f125_a_ping_that_began_before_is_answered() {
     let [client, node] = [&segment.members[0], &segment.members[1]];
     forward(node);
     node.nft("table inet tracking { chain passing { type filter hook forward priority 0; ct state new counter accept; }; }");
-    let mac = node.exec(&["cat", "/sys/class/net/eth0/address"]);
+    let mac = node.mac("eth0");
     let mut running = [V4, V6].map(|address| {
-        client.ip(&["neigh", "replace", address, "lladdr", mac.trim(), "dev", "eth0"]);
+        client.ip(&["neigh", "replace", address, "lladdr", &mac, "dev", "eth0"]);
         pinger(client, address)
     });
     for ping in &mut running {

@@ -384,7 +384,7 @@ fn nodes_find_each_other_at_the_ends_of_an_interface() {
     let mut ends = Vec::new();
     for (namespace, node) in [(&pair.ours, &one), (&pair.theirs, &other)] {
         namespace.ip(&["addr", "flush", "dev", "eth0", "scope", "global"]);
-        let index = namespace.exec(&["cat", "/sys/class/net/eth0/ifindex"]).trim().parse().unwrap();
+        let index = namespace.index("eth0");
         let shown = namespace.exec(&["ip", "-6", "-o", "addr", "show", "dev", "eth0", "scope", "link"]);
         let mut words = shown.split_whitespace().skip_while(|word| *word != "inet6");
         let end = words.nth(1).expect("an interface has a link-local address").to_owned();

@@ -165,10 +165,9 @@ fn permit(zone: &Zone, spec: &DnsZoneSpec, change: &RecordChange) -> Result<(), 
     let (name, concerns_hostnames) = match change {
         RecordChange::Add(record) => (&record.owner, excludes_hostnames(&record.data)),
         RecordChange::Remove(name, data) => (name, excludes_hostnames(data)),
-        RecordChange::RemoveSet(name, record_type) => (
-            name,
-            static_type(*record_type).is_some_and(|record_type| record_type.excludes_hostnames()),
-        ),
+        RecordChange::RemoveSet(name, record_type) => {
+            (name, static_type(*record_type).is_some_and(|record_type| record_type.excludes_hostnames()))
+        }
         RecordChange::RemoveName(name) => (name, true),
     };
     if !belongs_to(zone, spec, name) {

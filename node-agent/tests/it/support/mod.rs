@@ -67,11 +67,29 @@ impl Namespace {
         run("ip", &[&["-n", &self.name], arguments].concat());
     }
 
-    /// Runs a command in the namespace and returns its standard output. `ip netns exec` would also mount file systems,
-    /// which takes longer than most commands, above all in a guest VM.
+    /// Runs a command in the namespace and returns its standard output. `ip netns exec` would also mount `/sys` of the
+    /// namespace, which takes longer than most commands, above all in a guest VM.
     pub fn exec(&self, command: &[&str]) -> String {
         let (program, arguments) = command.split_first().expect("a command has a name");
         self.run(|| run(program, arguments))
+    }
+
+    /// Returns the words with which `ip` shows an interface, in one line.
+    fn link(&self, interface: &str) -> String {
+        self.exec(&["ip", "-o", "link", "show", "dev", interface])
+    }
+
+    /// Returns the MAC address of an interface as text.
+    pub fn mac(&self, interface: &str) -> String {
+        let link = self.link(interface);
+        let mut words = link.split_whitespace().skip_while(|word| *word != "link/ether");
+        words.nth(1).expect("a link of Ethernet").to_owned()
+    }
+
+    /// Returns the index of an interface.
+    pub fn index(&self, interface: &str) -> u32 {
+        let link = self.link(interface);
+        link.split(':').next().unwrap().parse().unwrap()
     }
 
     /// Passes a script to `nft -f` in the namespace.

@@ -82,8 +82,8 @@ impl Segment {
 
 /// Returns the MAC address of an interface.
 pub fn mac_of(namespace: &Namespace, interface: &str) -> Mac {
-    let text = namespace.exec(&["cat", &format!("/sys/class/net/{interface}/address")]);
-    let bytes: Vec<u8> = text.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+    let text = namespace.mac(interface);
+    let bytes: Vec<u8> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
     Mac(bytes.try_into().unwrap())
 }
 
