@@ -34,7 +34,7 @@ use node_agent::{
         self,
         lock::{LockError, StateDirLock},
     },
-    preflight, run,
+    peer_key, preflight, run,
     state::defaults::{Backend, ProxyDefaults},
 };
 use tokio::{
@@ -293,10 +293,12 @@ fn cleanup(config: &Config, force: bool) -> anyhow::Result<()> {
         say(&line);
     }
     let shown = dir.display();
-    if lock.is_some()
-        && journal::remove(dir).with_context(|| format!("the saved state in {shown} was not removed"))?
-    {
-        say(&format!("removed the saved state in {shown}"));
+    let remove = || Ok::<_, std::io::Error>([journal::remove(dir)?, peer_key::remove(dir)?]);
+    if lock.is_some() {
+        let removed = remove().with_context(|| format!("the saved state in {shown} was not removed"))?;
+        if removed.contains(&true) {
+            say(&format!("removed the saved state in {shown}"));
+        }
     }
     Ok(())
 }

@@ -59,17 +59,33 @@ fn create(state_dir: &Path) -> io::Result<[u8; KEY_BYTES]> {
     getrandom::fill(&mut key).map_err(io::Error::other)?;
     let new = state_dir.join(NEW_FILE);
     // A file left by a crash may have another mode.
-    match std::fs::remove_file(&new) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-    }
+    remove_if_there(&new)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&new)?;
     file.write_all(&key)?;
     file.sync_all()?;
     std::fs::rename(&new, state_dir.join(FILE))?;
     File::open(state_dir)?.sync_all()?;
     Ok(key)
+}
+
+/// Removes the private key from a state directory. Returns true if there was one.
+///
+/// # Errors
+/// Returns an I/O error if a file cannot be removed.
+pub fn remove(state_dir: &Path) -> io::Result<bool> {
+    let mut found = false;
+    for name in [FILE, NEW_FILE] {
+        found |= remove_if_there(&state_dir.join(name))?;
+    }
+    Ok(found)
+}
+
+fn remove_if_there(path: &Path) -> io::Result<bool> {
+    match std::fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
