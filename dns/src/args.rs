@@ -6,9 +6,9 @@ use std::{
 };
 
 use clap::{Parser, ValueEnum};
-use client::{Pin, Url};
 use ipnet::IpNet;
 use model::primitives::name::Name;
+use replica::ControlArgs;
 use settings::Rules;
 
 /// Port of DNS servers (RFC 1035 §4.2).
@@ -27,45 +27,9 @@ pub const RULES: Rules = Rules { positionals: false, keys: None };
 #[derive(Debug, Clone, Parser)]
 #[command(name = "tidegate-dns", version = base::build::text(), max_term_width = 110)]
 pub struct Args {
-    /// Control servers, separated by commas; they are tried in turn until one answers
-    #[arg(
-        long,
-        env = "TIDEGATE_API",
-        hide_env_values = true,
-        value_name = "URL,…",
-        value_delimiter = ',',
-        default_value = "http://127.0.0.1:7440",
-        help_heading = "Connection"
-    )]
-    pub api: Vec<Url>,
-    /// File with the bearer token to authenticate with, read for every request; TIDEGATE_TOKEN can hold the token
-    /// itself
-    #[arg(
-        long,
-        env = "TIDEGATE_TOKEN_FILE",
-        hide_env_values = true,
-        value_name = "FILE",
-        help_heading = "Connection"
-    )]
-    pub token_file: Option<PathBuf>,
-    /// PEM file with the CA certificates to verify the servers with [default: the system's CA certificates]
-    #[arg(
-        long,
-        env = "TIDEGATE_CA_FILE",
-        hide_env_values = true,
-        value_name = "FILE",
-        help_heading = "Connection"
-    )]
-    pub ca_file: Option<PathBuf>,
-    /// Pin the server or CA certificate by hash instead of using --ca-file, as sha256:HEX
-    #[arg(
-        long,
-        env = "TIDEGATE_CA_HASH",
-        hide_env_values = true,
-        value_name = "HASH",
-        help_heading = "Connection"
-    )]
-    pub ca_hash: Option<Pin>,
+    /// Connection to the control servers.
+    #[command(flatten)]
+    pub control: ControlArgs,
     /// Addresses at which to answer questions over UDP and TCP, separated by commas. An address with `0.0.0.0` or
     /// `::` answers from the address that the kernel chooses, which clients may reject on a machine with several
     #[arg(

@@ -8,7 +8,6 @@ use std::{
 
 use anyhow::Context as _;
 use base::service_manager::Notifier;
-use client::{Client, Connection, Failover, Limits, Options, Token, TokenSource};
 use model::discovery::dns::{Zone, ZoneSettings};
 use replica::Follower;
 use tokio::{
@@ -32,15 +31,8 @@ use crate::{
     update::{UpdateQueue, UpdateWriter},
 };
 
-/// Environment variable with a token. There is no flag for the token itself, because process arguments are visible to
-/// all users of a machine.
-const TOKEN_VARIABLE: &str = "TIDEGATE_TOKEN";
-/// Connect timeout; another control server may be available.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of requests other than streams.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum time without any data on the watch; control servers send a heartbeat at least every 10 s.
-const SILENCE_MAX: Duration = Duration::from_secs(35);
+/// Program and version in requests to control servers.
+const USER_AGENT: &str = concat!("tidegate-dns/", env!("CARGO_PKG_VERSION"));
 
 /// Runs the server until SIGTERM or SIGINT.
 ///
@@ -60,23 +52,29 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let status = status.with_context(|| {
         format!("cannot listen on {}: choose another --status-listen", args.status_listen)
     })?;
-    let client = connect(&args)?;
+    let client = args.control.client(USER_AGENT)?;
     let metrics = Arc::new(Metrics::default());
     let settings = zone_settings(&args);
     let (sender, zones) = watch::channel(restored(&args, &settings, &metrics));
     let forwarder = Forwarder::new(args.upstream.clone(), cache_options(&args), Arc::clone(&metrics));
     let options = ResponderOptions {
         clients: args.client_network.clone(),
-        control_names: args.api.iter().filter_map(|url| url.domain().map(str::to_ascii_lowercase)).collect(),
+        control_names: args
+            .control
+            .api
+            .iter()
+            .filter_map(|url| url.domain().map(str::to_ascii_lowercase))
+            .collect(),
     };
-    let key_follower = KeyFollower::new(connect(&args)?, zones.clone(), args.state_dir.clone());
+    let key_follower =
+        KeyFollower::new(args.control.client(USER_AGENT)?, zones.clone(), args.state_dir.clone());
     let (updates, queue) = UpdateQueue::new();
-    let writer = UpdateWriter::new(connect(&args)?, zones.clone(), queue);
+    let writer = UpdateWriter::new(args.control.client(USER_AGENT)?, zones.clone(), queue);
     let views = (zones.clone(), key_follower.keys(), updates);
     let responder = Responder::new(options, views, forwarder.clone(), Arc::clone(&metrics));
     let sources = args.listen.iter().map(|address| address.ip()).collect();
     let changes = ChangeNotifier::new(zones.clone(), sources, Arc::clone(&metrics));
-    let announced = AnnouncedFollower { client: connect(&args)?, zones: sender.clone() };
+    let announced = AnnouncedFollower { client: args.control.client(USER_AGENT)?, zones: sender.clone() };
     let sink = ZoneSink { settings, zones: sender, metrics: Arc::clone(&metrics) };
     let follower = Follower { client, kinds: &state::KINDS, sink };
     let stop = CancellationToken::new();
@@ -177,35 +175,6 @@ fn restored(args: &Args, settings: &ZoneSettings, metrics: &Metrics) -> Option<A
             None
         }
     }
-}
-
-fn connect(args: &Args) -> anyhow::Result<Client> {
-    let variable = std::env::var(TOKEN_VARIABLE).ok().filter(|text| !text.trim().is_empty());
-    let token = match (args.token_file.clone(), variable) {
-        (Some(path), _) => TokenSource::File(path),
-        (None, Some(text)) => TokenSource::Fixed(Token::parse(&text, TOKEN_VARIABLE)?),
-        (None, None) => TokenSource::None,
-    };
-    let connection = Connection {
-        urls: args.api.clone(),
-        ca_file: args.ca_file.clone(),
-        pin: args.ca_hash,
-        identity: None,
-        token,
-    };
-    let options = Options {
-        user_agent: concat!("tidegate-dns/", env!("CARGO_PKG_VERSION")),
-        author: None,
-        connect_timeout: CONNECT_TIMEOUT,
-        timeout: REQUEST_TIMEOUT,
-        idle_timeout: SILENCE_MAX,
-        failover: Failover::Safe,
-        min_position: None,
-        reads_own_writes: false,
-        limits: Limits::default(),
-        on_send: None,
-    };
-    Ok(Client::new(connection, options)?)
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use base::service_manager::Notifier;
-use client::{Client, Connection, Failover, Limits, Options, Token, TokenSource};
 use model::http::{HttpObjectKey, HttpState};
 use replica::Follower;
 use tokio::{
@@ -25,16 +24,8 @@ use crate::{
     upstream::Upstream,
 };
 
-/// Environment variable with a token. There is no flag for the token itself, because process arguments are visible to
-/// all users of a machine.
-const TOKEN_VARIABLE: &str = "TIDEGATE_TOKEN";
-/// Connect timeout; another control server may be available.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of requests other than streams.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum time without any data on the watch; control servers send a heartbeat at least every 10 s.
-const SILENCE_MAX: Duration = Duration::from_secs(35);
-
+/// Program and version in requests to control servers.
+const USER_AGENT: &str = concat!("tidegate-gateway/", env!("CARGO_PKG_VERSION"));
 /// Maximum time from the first byte of the head of a request to its end.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -47,7 +38,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let status = status.with_context(|| {
         format!("cannot listen on {}: choose another --status-listen", args.status_listen)
     })?;
-    let client = connect(&args)?;
+    let client = args.control.client(USER_AGENT)?;
     let metrics = Arc::new(Metrics::default());
     let served: Arc<BTreeSet<HttpObjectKey>> = Arc::new(args.serve.iter().cloned().collect());
     let (sender, states) = watch::channel(restored(&args, &served, &metrics));
@@ -132,33 +123,4 @@ fn restored(args: &Args, served: &Arc<BTreeSet<HttpObjectKey>>, metrics: &Metric
             None
         }
     }
-}
-
-fn connect(args: &Args) -> anyhow::Result<Client> {
-    let variable = std::env::var(TOKEN_VARIABLE).ok().filter(|text| !text.trim().is_empty());
-    let token = match (args.token_file.clone(), variable) {
-        (Some(path), _) => TokenSource::File(path),
-        (None, Some(text)) => TokenSource::Fixed(Token::parse(&text, TOKEN_VARIABLE)?),
-        (None, None) => TokenSource::None,
-    };
-    let connection = Connection {
-        urls: args.api.clone(),
-        ca_file: args.ca_file.clone(),
-        pin: args.ca_hash,
-        identity: None,
-        token,
-    };
-    let options = Options {
-        user_agent: concat!("tidegate-gateway/", env!("CARGO_PKG_VERSION")),
-        author: None,
-        connect_timeout: CONNECT_TIMEOUT,
-        timeout: REQUEST_TIMEOUT,
-        idle_timeout: SILENCE_MAX,
-        failover: Failover::Safe,
-        min_position: None,
-        reads_own_writes: false,
-        limits: Limits::default(),
-        on_send: None,
-    };
-    Ok(Client::new(connection, options)?)
 }

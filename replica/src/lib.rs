@@ -8,10 +8,12 @@
 //! Invariants: the state changes only at complete revisions. Without a control server, the last state stays in use. The
 //! file is complete or absent.
 
+mod control;
 mod follow;
 mod journal;
 
 pub use self::{
+    control::ControlArgs,
     follow::{Follower, StateSink},
     journal::Journal,
 };
