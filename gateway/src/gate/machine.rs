@@ -15,7 +15,7 @@ pub(crate) const HEAD_BYTES_MAX: usize = 32 * 1024;
 const LINE_BYTES_MAX: usize = 4096;
 /// Maximum number of digits of a length. Longer numbers could overflow in another program.
 const DIGITS_MAX: usize = 15;
-/// First bytes of an HTTP/2 connection (RFC 9113 §3.4), up to the end of what looks like a head.
+/// First bytes of an HTTP/2 connection (RFC 9113 §3.4), up to the end of the part that looks like a head.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
 /// Bytes in the place of a refused request. They are no request, so that the server answers with 400 and closes the
 /// connection, after the responses to earlier requests.
@@ -45,7 +45,7 @@ enum Framing {
 /// Part of a request that the client sends next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GatePhase {
-    /// Nothing of a request has been received.
+    /// No byte of a request has been received.
     Idle,
     /// A part of a head has been received.
     Head,
