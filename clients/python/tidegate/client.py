@@ -12,7 +12,7 @@ from .errors import ApiError, Unreachable
 from .watch import Event, Watch
 
 # Kinds whose objects are in a namespace.
-NAMESPACED = frozenset({"Service", "EndpointSet", "Workload", "EndpointHealth"})
+NAMESPACED = frozenset({"Service", "EndpointSet", "Workload", "EndpointHealth", "Gateway", "HttpRoute"})
 
 Objects = Union[dict, list]
 
