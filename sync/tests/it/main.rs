@@ -11,6 +11,7 @@ mod dns;
 mod docker;
 mod engine;
 mod files;
+mod helm_chart;
 mod kubernetes_end_to_end;
 mod kubernetes_manifests;
 mod kubernetes_translate;
