@@ -6,6 +6,7 @@
 # The comparison of two builds from source is lab/reproducible.sh, which `make soak` and the job `release` of CI run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+lab=$PWD/lab
 binaries=${1:-target/debug}
 work=$(mktemp -d)
 export GNUPGHOME=$work/gnupg
@@ -47,7 +48,7 @@ cp SHA256SUMS ../kept
 sed 's/^./0/;1s/^0/1/' ../kept >SHA256SUMS
 refused "a changed list of checksums" minisign -V -q -p ../public -m SHA256SUMS
 mv ../kept SHA256SUMS
-for file in debian/*.deb images/*.tar apt/pool/*.deb apt/dists/stable/main/binary-*/Packages *.cdx.json; do
+for file in debian/*.deb images/*.tar charts/*.tgz apt/pool/*.deb apt/dists/stable/main/binary-*/Packages *.cdx.json; do
   grep -q " $file$" SHA256SUMS || fail "$file has no checksum"
 done
 python3 - *.cdx.json <<'END'
@@ -65,6 +66,9 @@ known = {"tidegate", *references}
 assert all({one["ref"], *one["dependsOn"]} <= known for one in document["dependencies"])
 END
 tar -tzf "$archive" | grep -q '/tidegate-dns$' || fail "the archive has no program"
+version=$(basename charts/*.tgz .tgz)
+"$lab/helm.sh" lint --strict charts/*.tgz >../log || fail "the chart is not valid: $(cat ../log)"
+"$lab/helm.sh" template release charts/*.tgz | grep -q "image: tidegate-agent:${version#tidegate-}$" || fail "the chart has another version"
 
 # apt with directories of its own knows only this repository.
 root=$work/root

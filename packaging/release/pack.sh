@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makes the files of a release from programs that are built already: packaging/release/pack.sh BINARIES OUT
 #
-# OUT gets the programs as an archive, Debian packages, an apt repository, container images, a bill of materials and checksums. The same
-# programs and commit make the same bytes, apart from signatures.
+# OUT gets the programs as an archive, Debian packages, an apt repository, container images, the Helm chart, a bill of
+# materials and checksums. The same programs and commit make the same bytes, apart from signatures.
 #   VERSION            of the release; by default the workspace's
 #   SOURCE_DATE_EPOCH  date in all files; by default that of the last commit
 #   PACKAGES           Debian packages; by default all of them
@@ -42,6 +42,12 @@ if [ ${#images[@]} -gt 0 ]; then
   ARCHIVES=$out/images "$root/packaging/container/images.sh" "$binaries" "${images[@]}" >/dev/null
 fi
 
+cp -r "$root/packaging/helm/tidegate" "$work/tidegate"
+sed -i "s/^\(version\|appVersion\): .*/\1: $VERSION/" "$work/tidegate/Chart.yaml"
+mkdir "$out/charts"
+reproducible=(--sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --format=gnu)
+tar "${reproducible[@]}" --mode=u=rwX,go=rX -C "$work" -c tidegate | gzip -9n >"$out/charts/tidegate-$VERSION.tgz"
+
 crates=()
 mkdir "$work/$name"
 for package in $PACKAGES; do
@@ -54,7 +60,7 @@ for package in $PACKAGES; do
   esac
 done
 install -m 644 "$root/LICENSE" "$root/CHANGELOG.md" "$work/$name/"
-tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --format=gnu -C "$work" -c "$name" | gzip -9n >"$out/$name.tar.gz"
+tar "${reproducible[@]}" -C "$work" -c "$name" | gzip -9n >"$out/$name.tar.gz"
 (cd "$root" && python3 packaging/release/sbom.py "$target" "$VERSION" "$SOURCE_DATE_EPOCH" "${crates[@]}") >"$out/$name.cdx.json"
 
 # Signatures of the apt repository differ from one run to the next.
