@@ -21,6 +21,7 @@
 mod endpoints;
 pub mod lower;
 pub mod oracle;
+pub mod table;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

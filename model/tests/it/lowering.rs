@@ -171,7 +171,7 @@ fn ipvs_owns_no_address_for_a_node_port() {
 fn userspace_mode_has_a_policy_for_its_schedulers_only() {
     let [port, fallback, one_packet] =
         [SchedulerFlag::Port, SchedulerFlag::Fallback, SchedulerFlag::OnePacket];
-    let cases: [(&str, &[SchedulerFlag], Option<Policy>); 11] = [
+    let cases: [(&str, &[SchedulerFlag], Option<Policy>); 13] = [
         ("rr", &[], Some(Policy::RoundRobin)),
         ("wrr", &[], Some(Policy::RoundRobin)),
         ("rr", &[port], None),
@@ -181,7 +181,9 @@ fn userspace_mode_has_a_policy_for_its_schedulers_only() {
         ("sh", &[fallback], Some(Policy::SourceHash { with_port: false })),
         ("sh", &[fallback, port], Some(Policy::SourceHash { with_port: true })),
         ("sh", &[one_packet], None),
-        ("mh", &[], None),
+        ("mh", &[], Some(Policy::SourceHash { with_port: false })),
+        ("mh", &[port], Some(Policy::SourceHash { with_port: true })),
+        ("mh", &[one_packet], None),
         ("wlc", &[], None),
     ];
     assert_eq!(Policy::of(&route()), Some(Policy::RoundRobin));
@@ -207,10 +209,10 @@ fn userspace_mode_rejects_what_its_relay_cannot_forward() {
         (sctp, route(), Some("port 80: userspace mode relays no SCTP".to_owned())),
         (
             tcp,
-            with_scheduler("mh", &[]),
+            with_scheduler("sed", &[]),
             Some(
-                "port 80: userspace mode has the schedulers rr, wrr, lc and sh (with the flags fallback and port), \
-                 not `mh` with these flags"
+                "port 80: userspace mode has the schedulers rr, wrr, lc, sh and mh (with the flags fallback and \
+                 port), not `sed` with these flags"
                     .to_owned(),
             ),
         ),

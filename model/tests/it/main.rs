@@ -28,6 +28,7 @@ mod health_guard;
 mod http;
 mod lag;
 mod lowering;
+mod maglev;
 mod maintenance;
 mod not_checked;
 mod oracle;

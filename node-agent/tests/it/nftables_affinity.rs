@@ -245,15 +245,20 @@ fn clients_that_cannot_be_remembered_are_served_all_the_same() {
     });
 }
 
-/// Scheduler `sh` selects the endpoint by a hash of the client address, without stored state. If the hash
+/// Schedulers `sh` and `mh` select the endpoint by a hash of the client address, without stored state. If the hash
 /// includes the client port, connections are spread.
 #[test]
-fn scheduler_sh_chooses_by_the_source() {
-    let topology = Topology::new("hash");
+fn schedulers_sh_and_mh_choose_by_the_source() {
+    chooses_by_the_source("sh");
+    chooses_by_the_source("mh");
+}
+
+fn chooses_by_the_source(scheduler: &'static str) {
+    let topology = Topology::new(scheduler);
     let by_hash = |flags: &[SchedulerFlag]| {
         let flags: BTreeSet<_> = flags.iter().copied().collect();
         move |route: &mut Route| {
-            route.scheduler = Some(Scheduler(Label::parse("sh").unwrap()));
+            route.scheduler = Some(Scheduler(Label::parse(scheduler).unwrap()));
             route.scheduler_flags.clone_from(&flags);
         }
     };

@@ -14,8 +14,8 @@ pub enum Policy {
     RoundRobin,
     /// Target with the fewest established connections, round robin among equals (`lc`).
     LeastConnections,
-    /// Selection by a hash of the source address (`sh`), which includes the source port if `with_port` is
-    /// true.
+    /// Selection by a hash of the source address (`sh`, `mh`), which includes the source port if `with_port`
+    /// is true.
     SourceHash {
         /// True if the source port is part of the hash, so that connections of one client are distributed.
         with_port: bool,
@@ -31,8 +31,8 @@ impl Policy {
         match route.scheduler.as_ref().map(|scheduler| scheduler.0.as_str()) {
             None | Some("rr" | "wrr") => is_plain.then_some(Self::RoundRobin),
             Some("lc") => is_plain.then_some(Self::LeastConnections),
-            // A relay falls back to another target in any case.
-            Some("sh") => (!flags.contains(&SchedulerFlag::OnePacket))
+            // A relay falls back to another target in any case, and its hash moves no source between remaining targets.
+            Some("sh" | "mh") => (!flags.contains(&SchedulerFlag::OnePacket))
                 .then(|| Self::SourceHash { with_port: flags.contains(&SchedulerFlag::Port) }),
             Some(_) => None,
         }
@@ -56,8 +56,8 @@ pub fn unsupported(frontend: &Frontend, route: &Route) -> Option<String> {
     if Policy::of(route).is_none() {
         let name = route.scheduler.as_ref().map_or("none", |scheduler| scheduler.0.as_str());
         return Some(format!(
-            "port {port}: userspace mode has the schedulers rr, wrr, lc and sh (with the flags fallback and port), \
-             not `{name}` with these flags"
+            "port {port}: userspace mode has the schedulers rr, wrr, lc, sh and mh (with the flags fallback and \
+             port), not `{name}` with these flags"
         ));
     }
     None

@@ -10,8 +10,11 @@ use ipnet::IpNet;
 use litemap::LiteMap;
 use model::{
     kinds::service::{Protocol, Scheduler, SchedulerFlag},
-    primitives::net::{self, IpFamily},
-    program::{Frontend, Masquerade, Program, Route, Target, Targets, Verdict},
+    primitives::{
+        net::{self, IpFamily},
+        quantity::Weight,
+    },
+    program::{Frontend, Masquerade, Program, Route, Target, Targets, Verdict, table},
 };
 
 use super::{
@@ -35,6 +38,7 @@ pub fn check(program: &Program) -> Result<(), String> {
                 Verdict::Forward { targets, .. } => {
                     check_forwarding(frontend, route)?;
                     check_targets(frontend, targets)?;
+                    check_maglev(route, targets)?;
                 }
                 Verdict::Relay { .. } if frontend.protocol == Protocol::Sctp => {
                     return Err("SCTP cannot be handed to a listener".to_owned());
@@ -74,6 +78,18 @@ fn check_targets(frontend: &Frontend, targets: &Targets) -> Result<(), String> {
     Ok(())
 }
 
+fn check_maglev(route: &Route, targets: &Targets) -> Result<(), String> {
+    let most = if route.affinity_seconds.is_some() { table::AFFINITY_SIZE } else { table::SLOTS_MAX };
+    let fits = usize::try_from(most).is_ok_and(|most| targets.len() <= most);
+    if is_maglev(route) && !fits {
+        return Err(format!(
+            "scheduler mh has a slot for each of at most {most} endpoints of a port here, and the port has {}",
+            targets.len()
+        ));
+    }
+    Ok(())
+}
+
 /// Returns the method by which connections of a route pick a target slot (position in the list of targets), or a
 /// description of the option that this backend does not support.
 fn choice(route: &Route) -> Result<Choice, String> {
@@ -88,8 +104,9 @@ fn choice(route: &Route) -> Result<Choice, String> {
         "sh" if has(SchedulerFlag::Fallback) || has(SchedulerFlag::OnePacket) => {
             Err(format!("a flag among {:?} of scheduler sh", route.scheduler_flags))
         }
-        "sh" if has(SchedulerFlag::Port) => Ok(Choice::SourceAddressAndPort),
-        "sh" => Ok(Choice::SourceAddress),
+        "mh" if has(SchedulerFlag::OnePacket) => Err("flag onePacket of scheduler mh".to_owned()),
+        "sh" | "mh" if has(SchedulerFlag::Port) => Ok(Choice::SourceAddressAndPort),
+        "sh" | "mh" => Ok(Choice::SourceAddress),
         other => Err(format!("scheduler {other}")),
     }
 }
@@ -118,11 +135,8 @@ pub(super) fn wanted(
                 FrontendChain::Forward(relay(place, pool))
             }
             Verdict::Forward { masquerade, targets } => {
-                let targets = resolved(frontend, targets);
                 let is_sticky = route.affinity_seconds.is_some();
-                let counts =
-                    if is_sticky { slots::affinity_counts(&targets) } else { slots::counts(&targets) };
-                let slots = slots::layout(&held.slots(pool), &counts);
+                let slots = slots(route, &resolved(frontend, targets), || held.slots(pool));
                 let pick = pick(frontend, route, *masquerade, pool, slots.len());
                 if is_sticky {
                     let ids = identify(pool, &slots, held, &mut wanted.affinity_targets);
@@ -151,6 +165,28 @@ pub(super) fn wanted(
     wanted
 }
 
+/// Returns the target in each slot. With scheduler `mh`, the slots depend on the targets alone, so that all nodes
+/// have the same. Otherwise as many slots as possible keep the target that they have in `held`.
+fn slots(
+    route: &Route,
+    targets: &BTreeMap<Target, Weight>,
+    held: impl FnOnce() -> Vec<Option<Target>>,
+) -> Vec<Target> {
+    let is_sticky = route.affinity_seconds.is_some();
+    if is_maglev(route) {
+        return table::table(
+            targets,
+            if is_sticky { table::AFFINITY_SIZE } else { table::size(targets.len()) },
+        );
+    }
+    let counts = if is_sticky { slots::affinity_counts(targets) } else { slots::counts(targets) };
+    slots::layout(&held(), &counts)
+}
+
+fn is_maglev(route: &Route) -> bool {
+    route.scheduler.as_ref().is_some_and(|Scheduler(name)| name.as_str() == "mh")
+}
+
 /// Returns the verdicts in the order of [`VerdictClass::ALL`], each with its pool of targets. Verdicts with
 /// the same targets share a pool.
 fn pools(route: &Route) -> [(&Verdict, Pool); 3] {
@@ -173,7 +209,7 @@ fn pools(route: &Route) -> [(&Verdict, Pool); 3] {
 
 /// Returns the targets of a frontend. If the frontend has a single port, targets without a port get that
 /// port.
-fn resolved(frontend: &Frontend, targets: &Targets) -> BTreeMap<Target, model::primitives::quantity::Weight> {
+fn resolved(frontend: &Frontend, targets: &Targets) -> BTreeMap<Target, Weight> {
     let port = |target: &Target| target.port.or(frontend.ports.single());
     targets.iter().map(|(target, weight)| (Target { port: port(target), ..*target }, *weight)).collect()
 }
@@ -261,4 +297,63 @@ pub(super) fn spans(networks: &BTreeSet<IpNet>, family: IpFamily) -> Vec<Span> {
     let address = |number| net::from_number(family, number);
     let span = |(first, last)| Some(Span { first: address(first)?, last: address(last)? });
     merged.into_iter().filter_map(span).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use model::{
+        primitives::{
+            name::Label,
+            quantity::{Port, PortRange},
+        },
+        program::{Destination, Role},
+    };
+
+    use super::*;
+
+    fn target(number: u8) -> Target {
+        Target { address: IpAddr::from([10, 1, 0, number]), port: Port::new(8080) }
+    }
+
+    fn route(scheduler: Option<&str>, targets: impl IntoIterator<Item = u8>) -> Route {
+        let targets = targets.into_iter().map(|number| (target(number), Weight(1))).collect();
+        let targets = std::sync::Arc::new(targets);
+        let mut route =
+            Route::new(Role::LoadBalancer, Verdict::Forward { masquerade: Masquerade::Always, targets });
+        route.scheduler = scheduler.map(|name| Scheduler(Label::parse(name).unwrap()));
+        route
+    }
+
+    /// Nodes with different earlier endpoints have equal tables with scheduler `mh`, and only with it.
+    #[test]
+    fn slots_of_scheduler_mh_do_not_depend_on_earlier_endpoints() {
+        let ports = PortRange::from(Port::new(80).unwrap());
+        let destination = Destination::Address([192, 0, 2, 1].into());
+        let frontend = Frontend { destination, protocol: Protocol::Tcp, ports };
+        for (scheduler, is_equal) in [(Some("mh"), true), (None, false)] {
+            let after = |earlier: &[u8]| {
+                let held = FrontendElements::default();
+                let held = wanted(&frontend, &route(scheduler, earlier.iter().copied()), &held, None);
+                wanted(&frontend, &route(scheduler, 1..=4), &held, None).pools
+            };
+            let tables: BTreeSet<_> = [&[2, 3, 4, 5][..], &[1], &[4, 3]].map(after).into();
+            assert_eq!(tables.len() == 1, is_equal, "{scheduler:?}");
+        }
+    }
+
+    #[test]
+    fn scheduler_mh_with_affinity_has_a_limit_of_endpoints() {
+        let many = (0..510u16).map(|number| {
+            let [high, low] = number.to_be_bytes();
+            (Target { address: IpAddr::from([10, 1, high, low]), port: Port::new(80) }, Weight(1))
+        });
+        let targets = std::sync::Arc::new(many.collect());
+        let mut route = route(Some("mh"), []);
+        assert_eq!(check_maglev(&route, &targets), Ok(()));
+        route.affinity_seconds = Some(60);
+        let message = check_maglev(&route, &targets).unwrap_err();
+        assert!(message.contains("at most 509 endpoints") && message.contains("510"), "{message}");
+    }
 }

@@ -219,11 +219,12 @@ mod tests {
             ("wrr", &[]),
             ("lc", &[]),
             ("sh", &[SchedulerFlag::Port, SchedulerFlag::Fallback]),
+            ("mh", &[SchedulerFlag::Port]),
         ] {
             assert_eq!(limited(route(scheduler, flags)), None, "{scheduler}");
         }
         for (scheduler, flags) in
-            [("mh", &[][..]), ("rr", &[SchedulerFlag::Port]), ("sh", &[SchedulerFlag::OnePacket])]
+            [("sed", &[][..]), ("rr", &[SchedulerFlag::Port]), ("sh", &[SchedulerFlag::OnePacket])]
         {
             let (reason, message) = limited(route(scheduler, flags)).unwrap();
             assert_eq!(reason, FailureReason::Unsupported);
