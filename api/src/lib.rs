@@ -26,7 +26,7 @@ pub use base::config::tls::{CertificateFiles, TlsOptions};
 pub use http::{
     kubernetes::routes as kubernetes_routes,
     openapi::{agent_document, document},
-    routes::service,
+    routes::{metrics_text, service},
 };
 pub use security::ClientCertificate;
 pub use server::{

@@ -92,10 +92,14 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
         is_new_epoch,
         bootstrap_token_file,
         publish_as,
-        settings,
+        mut settings,
         log: _,
         log_format: _,
     } = config;
+    let export = traces::Export::from_environment(("tidegate-api", env!("CARGO_PKG_VERSION")))?;
+    let traces::Telemetry { tracer, metrics } =
+        export.as_ref().map(traces::Export::telemetry).unwrap_or_default();
+    settings.tracer = tracer;
     let source: Arc<dyn Source> = Arc::new(System);
     let store = store::open_with(&store, &store_options, source.now()).await?;
     if is_new_epoch {
@@ -144,8 +148,15 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     notifier.say(&format!("READY=1\nSTATUS=serving at {address}"));
     let watchdog = tokio::spawn(watchdog::feed(Arc::clone(&running.app), Arc::clone(&notifier)));
     let publishing = publication.map(|one| tokio::spawn(publish::run(Arc::clone(&running.app), one)));
+    let metrics = metrics.map(|export| {
+        let app = Arc::clone(&running.app);
+        tokio::spawn(export.run(move || api::metrics_text(&app)))
+    });
     signals.wait().await;
     watchdog.abort();
+    if let Some(metrics) = metrics {
+        metrics.abort();
+    }
     if let Some(publishing) = publishing {
         publishing.abort();
     }
@@ -159,6 +170,9 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     }
     running.stop().await;
     store.resign().await;
+    if let Some(export) = export {
+        export.end(traces::END_PATIENCE).await;
+    }
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod announced_cache;
 pub(crate) mod change_ring;
+pub(crate) mod commit_traces;
 pub(crate) mod compiled_set;
 pub(crate) mod convergence;
 pub(crate) mod eviction_order;

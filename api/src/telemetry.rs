@@ -3,5 +3,6 @@
 pub(crate) mod bgp;
 pub(crate) mod health;
 pub(crate) mod metrics;
+pub(crate) mod otlp;
 pub(crate) mod store;
 pub(crate) mod traffic;

@@ -49,6 +49,7 @@ use model::{
         quantity::Position,
     },
 };
+use traces::TraceParent;
 
 use crate::{
     import::Format,
@@ -118,6 +119,9 @@ pub struct Global {
     /// True if `token_file` is from the settings file.
     #[arg(skip)]
     pub is_token_file_from_settings: bool,
+    /// Trace context of the command, sent with its requests; `None` sends none.
+    #[arg(skip)]
+    pub trace: Option<TraceParent>,
 }
 
 /// The subcommand.

@@ -13,6 +13,7 @@ use serde_json::Value;
 pub(crate) use ::client::Request;
 
 use crate::{
+    args::Global,
     connection::Connection,
     error::{Failure, Problem},
     terminal::clean,
@@ -46,6 +47,23 @@ impl Client {
         min_position: Option<String>,
         show_requests: bool,
     ) -> Result<Self, Failure> {
+        Self::in_trace(connection, timeout, min_position, show_requests, None)
+    }
+
+    /// Creates the client of a command, with the options of its command line and its trace context.
+    pub(crate) fn of_command(connection: Connection, global: &Global) -> Result<Self, Failure> {
+        let min_position = global.min_position.clone();
+        let trace = global.trace.map(|trace| trace.to_string());
+        Self::in_trace(connection, global.timeout, min_position, global.show_request, trace)
+    }
+
+    fn in_trace(
+        connection: Connection,
+        timeout: Duration,
+        min_position: Option<String>,
+        show_requests: bool,
+        trace_parent: Option<String>,
+    ) -> Result<Self, Failure> {
         let Connection { control, curl, warnings: _ } = connection;
         let is_one = control.urls.len() == 1;
         let options = Options {
@@ -58,6 +76,7 @@ impl Client {
             min_position,
             reads_own_writes: true,
             limits: Limits::default(),
+            trace_parent,
             on_send: show_requests.then(|| show(curl)),
         };
         Ok(Self { servers: ::client::Client::new(control, options)?, timeout })

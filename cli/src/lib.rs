@@ -54,8 +54,8 @@ pub async fn run(arguments: Vec<OsString>) -> ExitCode {
 }
 
 async fn run_command(arguments: &[OsString], terminal: &mut Terminal) -> ExitCode {
-    let arguments = match args::settings::parse(arguments) {
-        Ok(arguments) => arguments,
+    let cli = match args::settings::parse(arguments) {
+        Ok(cli) => cli,
         Err(ParseError::Failure(failure)) => {
             terminal.report(&failure);
             return failure.exit_code();
@@ -70,7 +70,7 @@ async fn run_command(arguments: &[OsString], terminal: &mut Terminal) -> ExitCod
             return if error.use_stderr() { ExitCode::Usage } else { ExitCode::Success };
         }
     };
-    let result = commands::run(arguments, terminal).await;
+    let result = commands::traced::run(cli, arguments, terminal).await;
     match result.and_then(|code| terminal.flush().map(|()| code).map_err(Failure::from)) {
         Ok(code) => code,
         Err(failure) => {

@@ -36,6 +36,8 @@ const LIST_RESTARTS_MAX: usize = 3;
 const QUOTE_CHARS_MAX: usize = 160;
 /// Request header with the author of a write.
 const AUTHOR: &str = "x-tidegate-author";
+/// Request header with the trace context (W3C Trace Context §3.2).
+const TRACE_PARENT: &str = "traceparent";
 /// Request header with the reason for a write.
 const MESSAGE: &str = "x-change-message";
 /// Response header with the revision created by a write.
@@ -104,6 +106,8 @@ pub struct Options {
     pub reads_own_writes: bool,
     /// Size limits of successful responses, error responses and stream lines, in bytes.
     pub limits: Limits,
+    /// Value of the header `traceparent` (W3C Trace Context) of each request; `None` sends none.
+    pub trace_parent: Option<String>,
     /// Function that is called before each request is sent, if any.
     pub on_send: Option<OnSend>,
 }
@@ -376,6 +380,9 @@ impl Client {
         }
         if let Some(min_position) = min_position {
             builder = builder.header(MIN_POSITION, min_position);
+        }
+        if let Some(parent) = &self.options.trace_parent {
+            builder = builder.header(TRACE_PARENT, parent);
         }
         if let Some(message) = &request.message {
             builder = builder.header(MESSAGE, message.as_bytes());

@@ -108,6 +108,7 @@ fn options(failover: Failover) -> Options {
         min_position: None,
         reads_own_writes: true,
         limits: Limits { response: 1024, rejection: 512, line: 64 },
+        trace_parent: None,
         on_send: None,
     }
 }

@@ -47,20 +47,31 @@ use serde_json::Value;
 const FILE_LINES_MAX: usize = 600;
 
 /// Workspace members that each member may depend on.
-const MAY_USE: [(&str, &[&str]); 28] = [
+const MAY_USE: [(&str, &[&str]); 29] = [
     ("model", &[]),
     ("store", &["model"]),
     ("man-pages", &[]),
     ("allocator", &[]),
     (
         "api",
-        &["allocator", "base", "man-pages", "model", "reference-pages", "settings", "store", "tls-trust"],
+        &[
+            "allocator",
+            "base",
+            "man-pages",
+            "model",
+            "reference-pages",
+            "settings",
+            "store",
+            "tls-trust",
+            "traces",
+        ],
     ),
     ("bfd", &[]),
     ("bgp", &[]),
     ("tls-trust", &[]),
     ("client", &["base", "tls-trust"]),
     ("settings", &[]),
+    ("traces", &["base", "model", "tls-trust"]),
     ("base", &["model"]),
     ("kernel", &["model"]),
     ("conntrack", &["base", "kernel", "model"]),
@@ -89,10 +100,11 @@ const MAY_USE: [(&str, &[&str]); 28] = [
             "settings",
             "speaker",
             "tls-trust",
+            "traces",
         ],
     ),
     ("translate", &["model"]),
-    ("cli", &["base", "client", "man-pages", "model", "reference-pages", "settings", "translate"]),
+    ("cli", &["base", "client", "man-pages", "model", "reference-pages", "settings", "traces", "translate"]),
     ("dns", &["base", "client", "man-pages", "model", "reference-pages", "replica", "settings"]),
     ("gateway", &["base", "man-pages", "model", "reference-pages", "replica", "settings"]),
     ("replica", &["base", "client", "model"]),

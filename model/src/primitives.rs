@@ -11,4 +11,5 @@ pub mod public_key;
 pub mod quantity;
 pub mod secret;
 pub mod text;
+pub mod trace_parent;
 pub mod violation;

@@ -227,6 +227,9 @@ fn run_agent(config: Config, log_arguments: Vec<OsString>) -> anyhow::Result<()>
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(NETWORK_THREADS).enable_all().build()?;
     runtime.block_on(async {
+        let mut config = config;
+        let export = traces::Export::from_environment(("tidegate-agent", env!("CARGO_PKG_VERSION")))?;
+        config.telemetry = export.as_ref().map(traces::Export::telemetry).unwrap_or_default();
         let stop = CancellationToken::new();
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -251,7 +254,11 @@ fn run_agent(config: Config, log_arguments: Vec<OsString>) -> anyhow::Result<()>
                 say(&format!("tidegate-agent {node} ready"));
             }
         });
-        run::run(config, kernel, stop, ready).await
+        let ended = run::run(config, kernel, stop, ready).await;
+        if let Some(export) = export {
+            export.end(traces::END_PATIENCE).await;
+        }
+        ended
     })
 }
 

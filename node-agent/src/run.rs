@@ -80,6 +80,7 @@ pub async fn run(
     let agent = spawn_blocking(move || Agent::new(beginning, std::time::Instant::now())).await?;
     let mut agent = agent.with_context(|| format!("--mode {mode} cannot be used"))?;
     let (loop_end, feed_end) = hold::link();
+    agent.trace_by(config.telemetry.tracer.clone());
     agent.guard_by(Guard::new(config.state_guard_percent, loop_end));
     let peer_public_key = identity.as_ref().map(PeerIdentity::public_key);
     let network = Network::start(&mut agent, &node, identity, announce_config, &tally)?;
@@ -102,6 +103,7 @@ pub async fn run(
         status: running.status.clone(),
         tally,
         stop: stop.clone(),
+        telemetry: config.telemetry,
     };
     let (is_known, known) = watch::channel(false);
     let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX * running_agent.control.urls.len());

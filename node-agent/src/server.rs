@@ -2,6 +2,7 @@
 //! `/v1/announcements`, `/v1/routes`, `/v1/health-checks`.
 
 mod connections;
+mod otlp;
 #[cfg(test)]
 mod reference;
 
@@ -46,6 +47,7 @@ use serde::Serialize;
 use speaker::routing::show::View;
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
+use traces::Telemetry;
 
 use crate::{
     control::{
@@ -84,6 +86,8 @@ pub struct ServedSources {
     pub enrolled: watch::Receiver<enrol::CertificateStatus>,
     /// Connections to the control servers, with the observed state of each server.
     pub control: Arc<Control>,
+    /// Export to an OpenTelemetry collector.
+    pub telemetry: Telemetry,
 }
 
 /// Response body of `/v1/state`: position (epoch and revision), Services, failures and warnings of the agent.
@@ -141,6 +145,9 @@ pub async fn run(
 ) -> std::io::Result<()> {
     let is_loopback = listener.local_addr()?.ip().to_canonical().is_loopback();
     let hosts = if is_loopback { Hosts::Local(BTreeSet::new()) } else { Hosts::Any };
+    if let Some(metrics) = shown.telemetry.metrics.clone() {
+        otlp::export(metrics, registry(&shown), stop.clone());
+    }
     connections::serve(listener, guarded(router(shown), hosts), stop).await;
     Ok(())
 }
@@ -189,6 +196,7 @@ fn registry(shown: &ServedSources) -> Registry {
     registry.register_collector(Box::new(CertificateCollector(shown.enrolled.clone())));
     registry.register_collector(Box::new(ControlCollector(Arc::clone(&shown.control))));
     registry.register_collector(Box::new(allocator::HeapCollector));
+    registry.register_collector(Box::new(otlp::OtlpCollector(shown.telemetry.tracer.clone())));
     registry
 }
 
@@ -210,8 +218,9 @@ async fn healthz(State(shown): State<ServedSources>) -> (StatusCode, Json<Health
 }
 
 async fn state(State(shown): State<ServedSources>) -> Json<StateAnswer> {
-    let ServedSources { node, boot_id, status, announced, mut routes, checked, tally, control, enrolled } =
-        shown;
+    let ServedSources {
+        node, boot_id, status, announced, mut routes, checked, tally, control, enrolled, ..
+    } = shown;
     let enrol::CertificateStatus { expires: certificate_expires, problem: of_certificate } =
         enrolled.borrow().clone();
     let events_of_bgp = Arc::clone(&routes.routes.borrow().events);

@@ -88,6 +88,7 @@ impl ControlArgs {
             min_position: None,
             reads_own_writes: false,
             limits: Limits::default(),
+            trace_parent: None,
             on_send: None,
         };
         Ok(Client::new(connection, options)?)

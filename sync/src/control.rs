@@ -36,6 +36,7 @@ pub fn connect(connection: Connection, author: String) -> Result<Control, SetupE
         min_position: None,
         reads_own_writes: false,
         limits: Limits::default(),
+        trace_parent: None,
         on_send: None,
     };
     Client::new(connection, options)

@@ -33,6 +33,7 @@ pub mod tls;
 pub mod webhooks;
 
 pub use ::base::Hosts;
+use ::traces::Tracer;
 use etcd::EtcdFlags;
 pub use node_lost::NodeLostAfter;
 use oidc::{OidcFlags, OidcSettings};
@@ -359,7 +360,6 @@ impl Config {
         let hosts = if is_loopback || !names.is_empty() { Hosts::Local(names) } else { Hosts::Any };
         let is_open = (is_loopback && tls.is_none()) || insecure;
         let is_auth_required = auth.map_or(!is_open, |auth| auth == Auth::Required);
-        let page = PageSettings::new(page.page_read_only, &page.page_link)?;
         let bootstrap_token_file = bootstrap_token_file.unwrap_or_else(|| beside(&store));
         Ok(Self {
             listen,
@@ -378,11 +378,12 @@ impl Config {
                 tls,
                 is_auth_required,
                 replica_name,
-                page,
+                page: PageSettings::new(page.page_read_only, &page.page_link)?,
                 webhooks: WebhookSettings::new(webhooks)?,
                 oidc: OidcSettings::new(oidc)?,
                 has_kubernetes_view: kubernetes_view,
                 responses: ResponseLimits::default(),
+                tracer: Tracer::default(),
             },
             log: log.unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.unwrap_or_default(),
@@ -457,6 +458,8 @@ pub struct Settings {
     pub has_kubernetes_view: bool,
     /// Limits on the responses that clients have not received yet.
     pub responses: ResponseLimits,
+    /// Recorder of the spans of requests and commits; by default nothing is recorded.
+    pub tracer: Tracer,
 }
 
 #[cfg(test)]

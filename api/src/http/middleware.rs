@@ -29,6 +29,7 @@ use axum::{
 use futures::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header, request::Parts};
 use model::primitives::quantity::{Position, Revision};
+use traces::{Span, SpanKind, TRACEPARENT, Tracer};
 use tracing::Instrument;
 
 use crate::{
@@ -76,6 +77,18 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:
 const ABILITIES: &str = "accelerometer=(), camera=(), geolocation=(), gyroscope=(), magnetometer=(), microphone=(), \
                          midi=(), payment=(), usb=()";
 
+/// Routes that agents and monitoring systems request periodically. They begin no trace, because thousands of agents
+/// report each second.
+const PERIODIC_ROUTES: [&str; 7] = [
+    "/healthz",
+    "/livez",
+    "/metrics",
+    "/readyz",
+    "/v1/nodes/{node}/answers/{id}",
+    "/v1/nodes/{node}/report",
+    "/v1/nodes/{node}/state",
+];
+
 /// Id of the current request, stored in the request's extensions and logged.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestId(pub(crate) String);
@@ -121,6 +134,8 @@ async fn around(State(app): State<Arc<ServerState>>, mut request: Request, next:
     let account = Account::of(&access, peer);
     let connection = request.extensions().get().cloned().unwrap_or_default();
     let caller = Caller::read((&method, &path), request.headers(), (peer, &id), &access);
+    let mut trace = start_span(&app.settings.tracer, request.headers(), (&method, &route));
+    let caller = caller.map(|caller| caller.traced(trace.context()));
     let span = tracing::info_span!("request", id, %method, path);
     let known = caller.as_ref().ok().cloned();
     let permitted = match (refused, caller) {
@@ -160,10 +175,37 @@ async fn around(State(app): State<Arc<ServerState>>, mut request: Request, next:
     let value = HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static("invalid"));
     response.headers_mut().insert(X_REQUEST_ID, value);
     let took = started.elapsed();
+    finish_span(&mut trace, &id, &response);
     span.in_scope(|| log(&method, &response, took));
     let labels = RequestLabels { route, method: word(&method), status: response.status().as_u16() };
     app.metrics.request(labels, took);
     response_progress::track(response, connection, (&app.responses, &account))
+}
+
+/// Starts the span of a request, in the trace of the client if the request has a valid trace context.
+fn start_span(tracer: &Tracer, headers: &HeaderMap, (method, route): (&Method, &str)) -> Span {
+    let parent = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()?.parse().ok());
+    if parent.is_none() && PERIODIC_ROUTES.contains(&route) {
+        return Span::default();
+    }
+    let mut span = tracer.start("request", SpanKind::Server, parent);
+    if span.is_recording() {
+        span.set("http.request.method", word(method));
+        span.set("http.route", route.to_owned());
+    }
+    span
+}
+
+fn finish_span(span: &mut Span, id: &str, response: &Response) {
+    if !span.is_recording() {
+        return;
+    }
+    let status = response.status();
+    span.set("http.response.status_code", i64::from(status.as_u16()));
+    span.set("tidegate.request_id", id.to_owned());
+    if status.is_server_error() {
+        span.fail(status.as_str());
+    }
 }
 
 /// Returns the request id that the client sent if it is well-formed, otherwise a new one.

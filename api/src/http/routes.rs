@@ -52,6 +52,8 @@ mod whoami;
 
 use std::sync::Arc;
 
+pub use metrics::metrics_text;
+
 use axum::Router;
 use model::kinds::resource::Kind;
 

@@ -13,7 +13,7 @@ use http::{Extensions, HeaderMap, HeaderName, Method, request::Parts};
 use model::{
     admission::admit::{Outcome, Request},
     cluster::history::{AUTHOR_LENGTH_MAX, MESSAGE_LENGTH_MAX, Maker, Origin},
-    primitives::{quantity::Revision, text::is_display_control},
+    primitives::{quantity::Revision, text::is_display_control, trace_parent::TraceParent},
 };
 
 use super::{Access, Identity, account::Account, audit_draft::AuditDraft};
@@ -38,6 +38,8 @@ pub(crate) struct Caller {
     origin: Arc<Origin>,
     /// Audit data of the request; `None` if the audit log gets no entry.
     draft: Option<Arc<AuditDraft>>,
+    /// Trace context of the span of the request; `None` if it is not recorded.
+    trace: Option<TraceParent>,
 }
 
 impl Caller {
@@ -67,20 +69,33 @@ impl Caller {
             account: Account::of(access, peer),
             origin: Arc::new(origin),
             draft: Some(Arc::new(draft)),
+            trace: None,
         })
     }
 
     /// Creates the caller of a read request whose author or reason is invalid. The audit log gets no entry for it.
     pub(crate) fn without_author(access: Arc<Access>, peer: Option<Peer>) -> Self {
         let origin = Origin { maker: Maker::Client, author: UNKNOWN.to_owned(), ..Origin::server() };
-        Self { account: Account::of(&access, peer), access, origin: Arc::new(origin), draft: None }
+        Self {
+            account: Account::of(&access, peer),
+            access,
+            origin: Arc::new(origin),
+            draft: None,
+            trace: None,
+        }
     }
 
     /// Creates the caller for writes of the server itself, with all permissions. The audit log gets no entry for
     /// them.
     pub(crate) fn server() -> Self {
         let access = Arc::new(Access::of(Identity::Anyone));
-        Self { account: Account::of(&access, None), access, origin: Arc::new(Origin::server()), draft: None }
+        Self {
+            account: Account::of(&access, None),
+            access,
+            origin: Arc::new(Origin::server()),
+            draft: None,
+            trace: None,
+        }
     }
 
     /// Returns the caller that the middleware has added to a request.
@@ -106,6 +121,16 @@ impl Caller {
         let message = || self.draft.as_ref().and_then(|draft| draft.outcome().message);
         let message = self.origin.message.clone().or_else(message);
         Origin { message, ..(*self.origin).clone() }
+    }
+
+    /// Sets the trace context of the span of the request.
+    pub(crate) fn traced(self, trace: Option<TraceParent>) -> Self {
+        Self { trace, ..self }
+    }
+
+    /// Returns the trace context of the span of the request, or `None` if it is not recorded.
+    pub(crate) const fn trace(&self) -> Option<TraceParent> {
+        self.trace
     }
 
     /// Returns the audit data of the request, or `None` if the audit log gets no entry.

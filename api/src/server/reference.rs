@@ -24,7 +24,7 @@ use super::commands::Cli;
 use crate::telemetry::{
     bgp, health,
     metrics::{Call, Metrics, Reading, RequestLabels},
-    store, traffic,
+    otlp, store, traffic,
 };
 
 #[test]
@@ -77,6 +77,7 @@ async fn scrape() -> String {
 
     health::register(&mut moment, &Snapshot::default(), &HealthBook::default(), &Guard::default(), now);
     store::register(&mut moment, ::store::Figures::default());
+    otlp::register(&mut moment, traces::Totals::default());
     let reading = Reading {
         revision: 1,
         epoch: 1,

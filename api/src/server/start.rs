@@ -1,7 +1,10 @@
 //! Start and stop of the server: loads the state, starts the background tasks, and ends them in order.
 
 use ::base::chain;
-use model::{primitives::quantity::Position, wire::feed::NetworkState};
+use model::{
+    primitives::{quantity::Position, secret::Secret},
+    wire::feed::NetworkState,
+};
 use std::{
     collections::BTreeMap,
     sync::{Arc, atomic::AtomicBool},
@@ -28,8 +31,8 @@ use crate::{
         vault::{self, Vault},
     },
     state::{
-        announced_cache::AnnouncedCache, convergence::Convergence, health_state::HealthState,
-        leadership::Leadership, node_reports::Nodes, observations::Observations,
+        announced_cache::AnnouncedCache, commit_traces::CommitTraces, convergence::Convergence,
+        health_state::HealthState, leadership::Leadership, node_reports::Nodes, observations::Observations,
         overview_cache::OverviewCache, overview_trigger::OverviewTrigger, paging::Pages,
         plan_cache::PlanCache, published::Hub, queries::NodeQueries, render_pool::RenderPool,
         response_budget::ResponseBudget, series::SeriesBook,
@@ -66,15 +69,14 @@ impl ServerState {
         let has_page_login = settings.oidc.as_ref().is_some_and(|oidc| oidc.page.is_some());
         let flow_key = if has_page_login { Some(FlowKey::obtain(&vault, &*source).await?) } else { None };
         let authenticator = authenticator(&settings, (&vault, &statuses), flow_key);
-        let service_cidrs = settings.cluster.service_cidrs().iter().copied().collect();
-        let constants = NetworkState { peer_key: Some(peer_key), service_cidrs, ..NetworkState::default() };
+        let constants = constants(&settings, peer_key);
         let cluster = Arc::new(settings.cluster.clone());
         let hub = Arc::new(Hub::new(store.load().await?, constants, Arc::clone(&cluster)));
         let metrics = Arc::new(Metrics::new());
-        let stop_writer = CancellationToken::new();
-        let convergence = Arc::new(Convergence::default());
+        let (stop_writer, convergence) = (CancellationToken::new(), Arc::new(Convergence::default()));
         let audit = Arc::new(AuditLog::of(&*store).await?);
         let has_failed = Arc::new(AtomicBool::new(false));
+        let traces = Arc::new(CommitTraces::new(settings.tracer.clone()));
         let context = Context {
             hub: Arc::clone(&hub),
             store: Arc::clone(&store),
@@ -83,6 +85,7 @@ impl ServerState {
             convergence: Arc::clone(&convergence),
             audit: Arc::clone(&audit),
             has_failed: Arc::clone(&has_failed),
+            traces: Arc::clone(&traces),
         };
         let (writer, writer_task) = Writer::start(context, stop_writer.clone());
         let trigger = Arc::new(OverviewTrigger::default());
@@ -97,7 +100,7 @@ impl ServerState {
             store,
             vault,
             authority,
-            feeding: Arc::new(Feeding::new(hub.load())),
+            feeding: Arc::new(Feeding::new(hub.load(), traces)),
             watching: Watching::new(hub.load()),
             hub,
             writer,
@@ -150,6 +153,12 @@ impl ServerState {
             pacer,
         })
     }
+}
+
+/// Returns the data for all nodes that does not change while the server runs.
+fn constants(settings: &Settings, peer_key: Secret) -> NetworkState {
+    let service_cidrs = settings.cluster.service_cidrs().iter().copied().collect();
+    NetworkState { peer_key: Some(peer_key), service_cidrs, ..NetworkState::default() }
 }
 
 fn authenticator(

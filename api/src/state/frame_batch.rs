@@ -14,13 +14,17 @@ use std::{
 use bytes::Bytes;
 use flate2::{Compression, Crc, write::DeflateEncoder};
 use model::{
-    primitives::quantity::{Position, Revision},
+    primitives::{
+        quantity::{Position, Revision},
+        trace_parent::TraceParent,
+    },
     wire::feed::Frame,
 };
 
 use crate::{
     base::body_stream::PIECE_BYTES,
     state::{
+        commit_traces::CommitTraces,
         compiled_set::{Delta, line},
         published::Published,
     },
@@ -123,7 +127,10 @@ impl Batch {
 
 /// Cache of the full state and of recent deltas as batches, shared by all feeds.
 #[derive(Debug, Default)]
-pub(crate) struct Batches(Mutex<BatchCache>);
+pub(crate) struct Batches {
+    cache: Mutex<BatchCache>,
+    traces: Arc<CommitTraces>,
+}
 
 #[derive(Debug, Default)]
 struct BatchCache {
@@ -139,15 +146,20 @@ struct Between {
 }
 
 impl Batches {
+    /// Creates an empty cache. The deltas pass on the trace contexts of `traces`.
+    pub(crate) fn new(traces: Arc<CommitTraces>) -> Self {
+        Self { cache: Mutex::default(), traces }
+    }
+
     fn lock(&self) -> MutexGuard<'_, BatchCache> {
         // Cache entries are replaced as a whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns one batch with the changes after revision `from`, up to the published state, or `None` if
     /// these changes are no longer in memory. `from` must belong to the epoch of the published state.
     pub(crate) fn since(&self, from: Revision, published: &Published) -> Option<Arc<Batch>> {
-        self.lock().since(from, published)
+        self.lock().since(from, published, &self.traces)
     }
 
     /// Returns the full state as two batches to send in order: a complete state, which may be slightly older
@@ -157,14 +169,14 @@ impl Batches {
         let position = published.position();
         let known = kept.whole.clone().filter(|(at, _)| at.epoch == position.epoch && *at <= position);
         if let Some((at, whole)) = known
-            && let Some(rest) = kept.since(at.revision, published)
+            && let Some(rest) = kept.since(at.revision, published, &self.traces)
             && rest.objects <= whole.objects / STALE_SHARE
         {
             return [whole, rest];
         }
         let whole = Arc::new(Batch::of(everything(published), None));
         kept.whole = Some((position, Arc::clone(&whole)));
-        [whole, Arc::new(Batch::of(Vec::new(), Some(synced(position))))]
+        [whole, Arc::new(Batch::of(Vec::new(), Some(synced(position, Vec::new()))))]
     }
 
     /// Drops the cached batches to release memory. Feeds that are sending a batch keep it until it is sent.
@@ -174,12 +186,13 @@ impl Batches {
 }
 
 impl BatchCache {
-    fn since(&mut self, from: Revision, published: &Published) -> Option<Arc<Batch>> {
+    fn since(&mut self, from: Revision, published: &Published, traces: &CommitTraces) -> Option<Arc<Batch>> {
         let to = published.position();
         if let Some(known) = self.recent.iter().find(|one| one.from == from && one.to == to) {
             return Some(Arc::clone(&known.batch));
         }
-        let batch = Arc::new(Batch::of(deltas(published, from)?, Some(synced(to))));
+        let last = synced(to, traces.between(from, to));
+        let batch = Arc::new(Batch::of(deltas(published, from)?, Some(last)));
         if self.recent.len() == RECENT_MAX {
             self.recent.pop_front();
         }
@@ -188,8 +201,8 @@ impl BatchCache {
     }
 }
 
-fn synced(position: Position) -> Bytes {
-    line(&Frame::Synced { position })
+fn synced(position: Position, traces: Vec<TraceParent>) -> Bytes {
+    line(&Frame::Synced { position, traces })
 }
 
 /// Returns the feed lines of the changes after a revision, or `None` if they are no longer in memory.

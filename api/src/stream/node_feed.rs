@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     base::body_stream::{Gone, HEARTBEAT, Pieces},
     state::{
+        commit_traces::CommitTraces,
         compiled_set::line,
         published::{Hub, Published},
     },
@@ -45,8 +46,8 @@ pub(crate) struct Feeding {
 
 impl Feeding {
     /// Creates the shared state of feeds, starting at a published state.
-    pub(crate) fn new(published: Arc<Published>) -> Self {
-        Self { pacer: FanoutPacer::new(published), batches: Batches::default() }
+    pub(crate) fn new(published: Arc<Published>, traces: Arc<CommitTraces>) -> Self {
+        Self { pacer: FanoutPacer::new(published), batches: Batches::new(traces) }
     }
 }
 

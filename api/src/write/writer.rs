@@ -15,7 +15,7 @@
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use model::{
@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     security::Caller,
-    state::{convergence::Convergence, published::Hub},
+    state::{commit_traces::CommitTraces, convergence::Convergence, published::Hub},
     telemetry::metrics::Metrics,
     write::audit::AuditLog,
 };
@@ -92,6 +92,7 @@ struct PendingService {
     entropy: Entropy,
     caller: Caller,
     bytes: usize,
+    queued_at: SystemTime,
     reply: oneshot::Sender<Result<Written, WriteError>>,
 }
 
@@ -117,6 +118,8 @@ pub(crate) struct Context {
     pub(crate) audit: Arc<AuditLog>,
     /// True if the last commit failed; the readiness check reads it.
     pub(crate) has_failed: Arc<AtomicBool>,
+    /// Spans and trace contexts of recorded commits, which feeds pass on.
+    pub(crate) traces: Arc<CommitTraces>,
 }
 
 impl Writer {
@@ -150,7 +153,8 @@ impl Writer {
         (request, entropy, bytes): (Option<Request>, Entropy, usize),
     ) -> Result<Written, WriteError> {
         let (reply, answer) = oneshot::channel();
-        match self.queue.try_send(PendingService { request, entropy, caller, bytes, reply }) {
+        let queued_at = SystemTime::now();
+        match self.queue.try_send(PendingService { request, entropy, caller, bytes, queued_at, reply }) {
             Ok(()) => answer.await.unwrap_or(Err(WriteError::Unavailable)),
             Err(mpsc::error::TrySendError::Full(_)) => Err(WriteError::Busy),
             Err(mpsc::error::TrySendError::Closed(_)) => Err(WriteError::Unavailable),

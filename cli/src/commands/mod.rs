@@ -39,6 +39,7 @@ mod security;
 mod status;
 mod support_bundle;
 mod top;
+pub(crate) mod traced;
 mod traffic;
 mod version;
 mod wait;
@@ -82,7 +83,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
     for warning in &connection.warnings {
         terminal.note(warning);
     }
-    let client = Client::new(connection, global.timeout, global.min_position.clone(), global.show_request)?;
+    let client = Client::of_command(connection, &global)?;
     match command {
         Command::Get(arguments) => get::run(&client, arguments, terminal).await,
         Command::Describe(arguments) => describe::run(&client, arguments, terminal).await,

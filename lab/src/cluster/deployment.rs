@@ -47,6 +47,8 @@ pub struct Options {
     pub server_arguments: Vec<String>,
     /// Further command-line arguments of every agent.
     pub agent_arguments: Vec<String>,
+    /// Environment variables of the control server and of every agent, in addition to the inherited ones.
+    pub environment: Vec<(String, String)>,
     /// Number of etcd members next to the control server that form its store; 0 selects SQLite.
     pub members: u8,
     /// Directory with the binary of the control server, if it is one of an older version.
@@ -65,6 +67,7 @@ impl Default for Options {
             lan: false,
             server_arguments: Vec::new(),
             agent_arguments: Vec::new(),
+            environment: Vec::new(),
             members: 0,
             older_server: None,
             older_agent: None,
@@ -88,6 +91,7 @@ pub struct Cluster {
     pub topology: Topology,
     modes: Vec<&'static str>,
     agent_arguments: Vec<String>,
+    environment: Vec<(String, String)>,
     older_agent: Option<PathBuf>,
     directory: Scratch,
 }
@@ -148,12 +152,12 @@ impl Cluster {
             namespace: topology.control.clone(),
             program: binaries::find_in(options.older_server.as_deref(), "tidegate-api")?,
             arguments,
-            environment: Vec::new(),
+            environment: options.environment.clone(),
             log: directory.path().join("control.log"),
         })?;
         let api = Http::new(&topology.control, topology::CONTROL);
         server.wait_ready(|| api.get("/readyz")?.success().map(drop))?;
-        let Options { modes, agent_arguments, older_agent, .. } = options.clone();
+        let Options { modes, agent_arguments, environment, older_agent, .. } = options.clone();
         Ok(Self {
             agents: BTreeMap::new(),
             server,
@@ -162,6 +166,7 @@ impl Cluster {
             topology,
             modes,
             agent_arguments,
+            environment,
             older_agent,
             directory,
         })
@@ -191,7 +196,7 @@ impl Cluster {
             namespace: machine.namespace.clone(),
             program: binaries::find_in(self.older_agent.as_deref(), "tidegate-agent")?,
             arguments,
-            environment: Vec::new(),
+            environment: self.environment.clone(),
             log: self.directory.path().join(format!("{node}.log")),
         })?;
         self.agents.insert(node.to_owned(), process);

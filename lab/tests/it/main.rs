@@ -46,6 +46,7 @@ mod scale;
 mod services;
 mod silence;
 mod three_servers;
+mod traced;
 mod traffic;
 mod units;
 mod writes;

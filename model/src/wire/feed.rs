@@ -33,9 +33,14 @@ use crate::{
         public_key::PublicKey,
         quantity::{Position, Revision},
         secret::Secret,
+        trace_parent::TraceParent,
     },
     wire::ask::{AskId, Question},
 };
+
+/// Maximum number of trace contexts in one `synced` frame, so that a burst of recorded writes costs an agent no more
+/// than half a kilobyte and a few spans.
+pub const FRAME_TRACES_MAX: usize = 8;
 
 /// Frame (one line of NDJSON) of the feed, the stream of state from a control server to an agent. The field
 /// `type` selects the type of the frame.
@@ -93,6 +98,11 @@ pub enum Frame {
         /// Position (epoch and revision) of the state after this batch. An agent that reconnects sends this
         /// position as `resume`, to receive only later changes.
         position: Position,
+        /// Trace contexts (header `traceparent` of W3C Trace Context) of recorded writes in this batch, at most 8.
+        /// The agent records its update of the kernel in these traces. Absent if there are none.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        #[schema(value_type = Vec<String>)]
+        traces: Vec<TraceParent>,
     },
     /// Frame without changes, sent at intervals to show that the connection still works.
     Heartbeat {

@@ -230,6 +230,7 @@ fn batch(proposal: Proposal, position: Position) -> Batch {
         services: gone.chain(set).collect(),
         addresses: gone_addresses.chain(set_addresses).collect(),
         position,
+        traces: Vec::new(),
     }
 }
 

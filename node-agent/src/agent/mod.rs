@@ -26,6 +26,7 @@ mod passes;
 mod rates;
 mod refusals;
 mod routes;
+mod spans;
 mod status;
 pub mod thread;
 pub mod traffic;
@@ -46,6 +47,7 @@ use model::{
     primitives::{name::Name, quantity::Position},
 };
 use speaker::routing::Routing;
+use traces::Tracer;
 use tracing::debug;
 
 use self::{
@@ -112,6 +114,7 @@ pub struct Agent {
     refusals: refusals::Watch,
     /// Setting of the control server for checks by default that the health checker follows.
     has_default_checks: bool,
+    spans: spans::ApplySpans,
 }
 
 /// Pending full pass, which reads the kernel and applies the whole state: the cause of the pass, and the
@@ -201,6 +204,7 @@ impl Agent {
             checking: Checking::default(),
             refusals: refusals::Watch::default(),
             has_default_checks: false,
+            spans: spans::ApplySpans::default(),
         })
     }
 
@@ -212,8 +216,14 @@ impl Agent {
         }
     }
 
+    /// Records the application of traced writes with `tracer`.
+    pub fn trace_by(&mut self, tracer: Tracer) {
+        self.spans = spans::ApplySpans::new(tracer);
+    }
+
     fn take(&mut self, batch: Batch, now: Instant) {
         let previous = self.state.position();
+        self.spans.receive(&batch.traces, batch.position);
         let touched = match self.state.apply(batch) {
             Ok(touched) => touched,
             Err(fault) => return self.refuse(&fault),

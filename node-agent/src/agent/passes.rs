@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use base::{chain, clock::wall_clock};
 use conntrack::plan::Depth;
-use dataplane::{BackendOptions, KernelError, Pass, Scope};
+use dataplane::{BackendOptions, KernelError, Outcome, Pass, Scope};
 use model::{
     kinds::event::EventReason,
     wire::{feed::NodeState, report::FailureReason},
 };
 use tracing::{debug, warn};
 
-use super::{Agent, Cause, FullLook, PROBE_INTERVAL, PROBE_SHARE, backends::Change};
+use super::{Agent, Cause, FullLook, PROBE_INTERVAL, PROBE_SHARE, backends::Change, spans::PassResult};
 
 impl Agent {
     /// Programs the Services changed since the last update of the kernel. Without changes, only the verified
@@ -20,6 +20,7 @@ impl Agent {
     pub(super) fn follow_changes(&mut self, now: Instant, random: u64) {
         if self.dirty.is_empty() && !self.are_networks_dirty {
             self.verified = self.state.position();
+            self.spans.finish();
             return;
         }
         let scope = Scope::Services(std::mem::take(&mut self.dirty));
@@ -111,6 +112,10 @@ impl Agent {
         debug!(writes, services = outcomes.len(), everything = *scope == Scope::Everything, "pass");
         // The agent serves these ports itself, whatever the outcome in the kernel.
         self.health_ports.follow(scope, self.derived.desired());
+        let failure = failed.as_ref().map(|error| chain(error));
+        let refused = outcomes.values().filter(|outcome| matches!(outcome, Outcome::Failed { .. })).count();
+        let took = begun.elapsed();
+        self.spans.conclude(PassResult { took, writes, refused, failure: failure.as_deref() });
         if let Some(error) = failed {
             self.fail(&error, now, random);
             return None;

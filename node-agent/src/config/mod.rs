@@ -31,6 +31,7 @@ use model::{
     wire::hold::LOST_PERCENT_DEFAULT,
 };
 use reqwest::Url;
+use traces::Telemetry;
 
 use self::options::{LogFormat, Options, ProxySettings};
 use crate::{enrol::EnrolOptions, state::defaults::ProxyDefaults};
@@ -81,6 +82,8 @@ pub struct Config {
     pub announcing: AnnounceConfig,
     /// True if the control server may request fixes of this machine's settings.
     pub allow_fixes: bool,
+    /// Export to an OpenTelemetry collector; by default nothing is exported.
+    pub telemetry: Telemetry,
     /// Filter for log messages, as in `info` or `warn,node_agent=debug`.
     pub log: String,
     /// Format of log messages: text or JSON lines.
@@ -139,6 +142,7 @@ impl Config {
             proxy: check_proxy(proxy)?,
             announcing: announcing::check(announcing)?,
             allow_fixes: allow_fixes.unwrap_or(false),
+            telemetry: Telemetry::default(),
             log: log.unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.unwrap_or_default(),
         })

@@ -14,8 +14,11 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 use model::{
     cluster::compiled::CompiledService,
     kinds::resource::ServiceKey,
-    primitives::quantity::{Position, Revision},
-    wire::feed::{AddressState, Frame, NetworkState, NodeState, StartMode},
+    primitives::{
+        quantity::{Position, Revision},
+        trace_parent::TraceParent,
+    },
+    wire::feed::{AddressState, FRAME_TRACES_MAX, Frame, NetworkState, NodeState, StartMode},
 };
 
 /// Maximum number of Services, and of addresses, in one batch of state changes: a hundred times the largest
@@ -37,6 +40,8 @@ pub struct Batch {
     pub addresses: BTreeMap<IpAddr, Option<Arc<AddressState>>>,
     /// Position (epoch and revision) of the state after the batch is applied.
     pub position: Position,
+    /// Trace contexts of recorded writes in the batch, at most [`FRAME_TRACES_MAX`].
+    pub traces: Vec<TraceParent>,
 }
 
 /// Final change of one Service in a batch of state changes.
@@ -158,13 +163,13 @@ impl Assembler {
             Frame::AddressRemoved { address, revision: _ } => self.collect_address(address, None),
             // Not part of the state.
             Frame::Ask { .. } => Ok(None),
-            Frame::Synced { position } => self.complete(mode, position).map(Some),
+            Frame::Synced { position, traces } => self.complete(mode, position, traces).map(Some),
             Frame::Heartbeat { position } => {
                 let moved = self.held.is_none_or(|held| position != held);
                 if is_first || !moved || !self.collected.is_empty() {
                     return Ok(None);
                 }
-                self.complete(mode, position).map(Some)
+                self.complete(mode, position, Vec::new()).map(Some)
             }
         }
     }
@@ -212,12 +217,18 @@ impl Assembler {
         Ok(None)
     }
 
-    fn complete(&mut self, mode: StartMode, position: Position) -> Result<Batch, StreamFault> {
+    fn complete(
+        &mut self,
+        mode: StartMode,
+        position: Position,
+        mut traces: Vec<TraceParent>,
+    ) -> Result<Batch, StreamFault> {
         check(self.held, mode, position)?;
         self.held = Some(position);
         self.stage = Stage::Collecting { mode: StartMode::Delta, is_first: false };
         let CollectedFrames { network, node, services, addresses } = std::mem::take(&mut self.collected);
-        Ok(Batch { mode, network, node, services, addresses, position })
+        traces.truncate(FRAME_TRACES_MAX);
+        Ok(Batch { mode, network, node, services, addresses, position, traces })
     }
 }
 
@@ -267,7 +278,8 @@ mod tests {
         assert_eq!(assembler.push(start(StartMode::Full, "1-5")), Ok(None));
         assert_eq!(assembler.push(removed("a")), Ok(None));
         assert_eq!(assembler.push(Frame::Heartbeat { position: at("1-5") }), Ok(None));
-        let batch = assembler.push(Frame::Synced { position: at("1-6") }).unwrap().unwrap();
+        let batch =
+            assembler.push(Frame::Synced { position: at("1-6"), traces: Vec::new() }).unwrap().unwrap();
         assert_eq!((batch.mode, batch.position, batch.services.len()), (StartMode::Full, at("1-6"), 1));
         assert_eq!(assembler.held(), Some(at("1-6")));
     }
@@ -276,8 +288,9 @@ mod tests {
     fn batches_after_the_first_are_differences() {
         let mut assembler = Assembler::new(None);
         assembler.push(start(StartMode::Full, "1-5")).unwrap();
-        assembler.push(Frame::Synced { position: at("1-5") }).unwrap();
-        let batch = assembler.push(Frame::Synced { position: at("1-6") }).unwrap().unwrap();
+        assembler.push(Frame::Synced { position: at("1-5"), traces: Vec::new() }).unwrap();
+        let batch =
+            assembler.push(Frame::Synced { position: at("1-6"), traces: Vec::new() }).unwrap().unwrap();
         assert_eq!(batch.mode, StartMode::Delta);
     }
 
@@ -290,7 +303,7 @@ mod tests {
             Ok(None),
             "before the first synced"
         );
-        assembler.push(Frame::Synced { position: at("1-5") }).unwrap();
+        assembler.push(Frame::Synced { position: at("1-5"), traces: Vec::new() }).unwrap();
         assert_eq!(assembler.push(Frame::Heartbeat { position: at("1-5") }), Ok(None));
         let batch = assembler.push(Frame::Heartbeat { position: at("1-8") }).unwrap().unwrap();
         assert_eq!((batch.position, batch.services.len()), (at("1-8"), 0));
@@ -308,7 +321,7 @@ mod tests {
             }
             let mut assembler = Assembler::new(Some(at("2-5")));
             assembler.push(start(StartMode::Full, "2-5")).unwrap();
-            assert_eq!(assembler.push(Frame::Synced { position: at(older) }), Err(fault));
+            assert_eq!(assembler.push(Frame::Synced { position: at(older), traces: Vec::new() }), Err(fault));
         }
     }
 
@@ -319,7 +332,7 @@ mod tests {
         assert_eq!(assembler.push(start(StartMode::Delta, "3-1")), Err(fault));
         let mut assembler = Assembler::new(Some(at("2-5")));
         assembler.push(start(StartMode::Full, "3-1")).unwrap();
-        assert!(assembler.push(Frame::Synced { position: at("3-1") }).unwrap().is_some());
+        assert!(assembler.push(Frame::Synced { position: at("3-1"), traces: Vec::new() }).unwrap().is_some());
         let mut assembler = Assembler::new(None);
         assert!(assembler.push(start(StartMode::Delta, "1-1")).is_err(), "a difference to nothing");
     }
@@ -329,10 +342,10 @@ mod tests {
         let begin = || Assembler::holding_back(Some(at("9-3")), Some(at("2-5")));
         let mut assembler = begin();
         assembler.push(start(StartMode::Delta, "9-4")).unwrap();
-        assert!(assembler.push(Frame::Synced { position: at("9-4") }).unwrap().is_some());
+        assert!(assembler.push(Frame::Synced { position: at("9-4"), traces: Vec::new() }).unwrap().is_some());
         let mut assembler = begin();
         assembler.push(start(StartMode::Full, "2-5")).unwrap();
-        assert!(assembler.push(Frame::Synced { position: at("2-6") }).unwrap().is_some());
+        assert!(assembler.push(Frame::Synced { position: at("2-6"), traces: Vec::new() }).unwrap().is_some());
         let fault = StreamFault::OlderThanHeld { held: at("2-5"), offered: at("2-4") };
         assert_eq!(begin().push(start(StartMode::Full, "2-4")), Err(fault));
         assert!(

@@ -73,7 +73,7 @@ pub fn write_state(out: &mut impl Write, node: &Name, state: &State, position: P
         flush(&mut lines)?;
         push_line(&mut lines, &Frame::Address { address: Arc::clone(address) });
     }
-    push_line(&mut lines, &Frame::Synced { position });
+    push_line(&mut lines, &Frame::Synced { position, traces: Vec::new() });
     flush(&mut lines)?;
     push_line(&mut lines, &ChecksumLine { check: format!("{:08x}", crc.finalize()) });
     out.write_all(&lines)?;
@@ -105,7 +105,7 @@ pub fn encode_change(state: &State, touched: &ChangedObjects, position: Position
         };
         push_line(&mut bytes, &frame);
     }
-    push_line(&mut bytes, &Frame::Synced { position });
+    push_line(&mut bytes, &Frame::Synced { position, traces: Vec::new() });
     let check = ChecksumLine { check: format!("{:08x}", crc32fast::hash(&bytes)) };
     push_line(&mut bytes, &check);
     bytes

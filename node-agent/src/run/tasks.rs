@@ -12,6 +12,7 @@ use tokio::{
     task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
+use traces::Telemetry;
 
 use super::network::Network;
 use crate::{
@@ -63,6 +64,7 @@ pub(super) struct RunningAgent {
     pub(super) status: watch::Receiver<Status>,
     pub(super) tally: Tally,
     pub(super) stop: CancellationToken,
+    pub(super) telemetry: Telemetry,
 }
 
 impl RunningAgent {
@@ -183,6 +185,7 @@ impl RunningAgent {
             tally: self.tally.clone(),
             enrolled: certificate.shown.clone(),
             control: Arc::clone(&self.control),
+            telemetry: self.telemetry.clone(),
         };
         tokio::spawn(server::run(listener, sources, self.stop.clone()))
     }

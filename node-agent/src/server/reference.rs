@@ -73,6 +73,7 @@ fn scrape() -> String {
         })
         .1,
         control: Arc::new(Control::new(vec!["http://127.0.0.1:7440".parse().unwrap()], client)),
+        telemetry: traces::Telemetry::default(),
     };
     let mut text = String::new();
     text::encode(&mut text, &registry(&shown)).unwrap();

@@ -84,7 +84,7 @@ impl State {
     /// Returns an error, and changes nothing, if the batch leads to an older position (epoch and revision) or
     /// is a delta that does not start from the current one.
     pub fn apply(&mut self, batch: Batch) -> Result<ChangedObjects, StreamFault> {
-        let Batch { mode, network, node, services, addresses, position } = batch;
+        let Batch { mode, network, node, services, addresses, position, traces: _ } = batch;
         machine::check(self.position, mode, position)?;
         let mut touched = ChangedObjects::default();
         let (network, node) = match mode {
@@ -144,6 +144,7 @@ impl State {
             services: services.collect(),
             addresses: addresses.into_iter().map(|(address, state)| (address, Some(state))).collect(),
             position: position.expect("a state that applied a batch has a position"),
+            traces: Vec::new(),
         }
     }
 

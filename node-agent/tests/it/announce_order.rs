@@ -161,6 +161,7 @@ impl Stage {
             services,
             addresses,
             position: position(&format!("1-{}", self.revision)),
+            traces: Vec::new(),
         };
         let now = Instant::now();
         self.agent.receive(batch, now);

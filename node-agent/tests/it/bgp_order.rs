@@ -200,6 +200,7 @@ impl Stage {
             services: services.into_iter().map(service).collect(),
             addresses: addresses.into_iter().map(address).collect(),
             position: position(&format!("1-{revision}")),
+            traces: Vec::new(),
         };
         let now = Instant::now();
         self.agent.receive(batch, now);

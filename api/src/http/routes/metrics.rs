@@ -10,11 +10,11 @@ use utoipa::openapi::HttpMethod;
 
 use super::Shared;
 use crate::{
-    context::server_state::{FEEDS_MAX, WATCHES_MAX},
+    context::server_state::{FEEDS_MAX, ServerState, WATCHES_MAX},
     http::openapi::{Doc, Route, Routes},
     security::{Permission, Subject, Verb},
     telemetry::{
-        bgp as bgp_metrics, health as health_metrics, metrics::Reading, store as store_metrics, traffic,
+        bgp as bgp_metrics, health as health_metrics, metrics::Reading, otlp, store as store_metrics, traffic,
     },
 };
 
@@ -37,6 +37,11 @@ pub(super) fn add(router: Routes) -> Routes {
 }
 
 async fn metrics(State(app): State<Shared>) -> Response {
+    ([(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE))], metrics_text(&app)).into_response()
+}
+
+/// Returns the metrics of a server in the OpenMetrics text format.
+pub fn metrics_text(app: &ServerState) -> String {
     let view = app.view();
     let published = view.published();
     let position = published.position();
@@ -65,6 +70,6 @@ async fn metrics(State(app): State<Shared>) -> Response {
     if let Some(figures) = app.store.figures() {
         store_metrics::register(&mut moment, figures);
     }
-    let text = app.metrics.render(reading, &moment);
-    ([(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE))], text).into_response()
+    otlp::register(&mut moment, app.settings.tracer.totals());
+    app.metrics.render(reading, &moment)
 }

@@ -9,7 +9,7 @@
 use std::{
     hash::{BuildHasher, RandomState},
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use ::base::chain;
@@ -20,7 +20,7 @@ use model::{
         history::{Origin, RevisedObject, RevisionEntry},
         snapshot::Snapshot,
     },
-    primitives::quantity::Position,
+    primitives::{quantity::Position, trace_parent::TraceParent},
 };
 use store::{AuditRecord, CommitError};
 
@@ -50,6 +50,15 @@ struct DecidedGroup {
     audited: Vec<Arc<AuditDraft>>,
     /// Result of each write, in the order of the group.
     answers: Vec<Result<Written, WriteError>>,
+    /// Commits whose requests are recorded in traces.
+    traced: Vec<TracedCommit>,
+}
+
+/// Commit of a request that is recorded in a trace.
+struct TracedCommit {
+    position: Position,
+    parent: TraceParent,
+    queued_at: SystemTime,
 }
 
 /// Decides, commits and publishes a group of writes, and sends the results to the callers. Returns true if the
@@ -106,8 +115,8 @@ fn decide(context: &Context, group: &[PendingService]) -> DecidedGroup {
     let at = published.position();
     let mut working = published.snapshot.clone();
     let (mut steps, mut history, mut audit) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut audited, mut answers) = (Vec::new(), Vec::new());
-    for PendingService { request, entropy, caller, bytes: _, reply: _ } in group {
+    let (mut audited, mut answers, mut traced) = (Vec::new(), Vec::new(), Vec::new());
+    for PendingService { request, entropy, caller, bytes: _, queued_at, reply: _ } in group {
         let Some(request) = request else {
             let position = Position { epoch: at.epoch, revision: working.revision() };
             answers.push(Ok(Written { position, outcomes: Vec::new() }));
@@ -126,6 +135,10 @@ fn decide(context: &Context, group: &[PendingService]) -> DecidedGroup {
                     audit.push(context.audit.accepted(origin.clone(), draft, (entropy.now, revision)));
                     audited.push(Arc::clone(draft));
                 }
+                if let Some(parent) = caller.trace() {
+                    let position = Position { epoch: at.epoch, revision };
+                    traced.push(TracedCommit { position, parent, queued_at: *queued_at });
+                }
                 history.push(entry_of(&before, &commit, origin));
                 steps.push(Step { before, after: snapshot, commit });
             }
@@ -133,7 +146,7 @@ fn decide(context: &Context, group: &[PendingService]) -> DecidedGroup {
         });
         answers.push(answer);
     }
-    DecidedGroup { at, steps, history, audit, audited, answers }
+    DecidedGroup { at, steps, history, audit, audited, answers, traced }
 }
 
 /// Returns the write if the caller has the permissions for the objects that it prunes. This check needs the
@@ -162,7 +175,7 @@ fn entry_of(before: &Snapshot, commit: &Commit, origin: Origin) -> RevisionEntry
 /// returns [`CommitError::Stale`]. If the group has no changes, only checks the position, and only of a
 /// shared store.
 async fn settle(context: &Context, decided: &DecidedGroup) -> Result<(), CommitError> {
-    let DecidedGroup { at, steps, history, audit, audited: _, answers: _ } = decided;
+    let DecidedGroup { at, steps, history, audit, audited: _, answers: _, traced: _ } = decided;
     if !steps.is_empty() {
         let commits: Vec<Commit> = steps.iter().map(|step| step.commit.clone()).collect();
         let call = context.store.commit_with_records(*at, &commits, history, audit);
@@ -176,9 +189,13 @@ async fn settle(context: &Context, decided: &DecidedGroup) -> Result<(), CommitE
 }
 
 fn finish(context: &Context, group: Vec<PendingService>, decided: DecidedGroup, started: Instant) {
-    let DecidedGroup { at: _, steps, history: _, audit: _, audited, answers } = decided;
+    let DecidedGroup { at: _, steps, history: _, audit: _, audited, answers, traced } = decided;
     audited.iter().for_each(|draft| draft.record_stored());
     context.metrics.group(answers.len(), steps.len(), started.elapsed());
+    let start =
+        |TracedCommit { position, parent, queued_at }| context.traces.start(position, parent, queued_at);
+    // The spans end when the commits are published.
+    let _spans: Vec<_> = traced.into_iter().map(start).collect();
     follow::publish(context, steps);
     for (pending, answer) in group.into_iter().zip(answers) {
         // A write stays committed even if its client has disconnected.

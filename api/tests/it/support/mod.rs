@@ -115,6 +115,7 @@ pub(crate) fn settings(node_ports: std::ops::RangeInclusive<u16>) -> Settings {
         oidc: None,
         has_kubernetes_view: false,
         responses: ResponseLimits::default(),
+        tracer: Default::default(),
     }
 }
 

@@ -78,7 +78,7 @@ fn hear(line: &[u8]) -> Result<Option<Position>> {
         return Ok(None);
     }
     Ok(match serde_json::from_slice(line).context("parsing a line of the feed")? {
-        Frame::Synced { position } | Frame::Heartbeat { position } => Some(position),
+        Frame::Synced { position, .. } | Frame::Heartbeat { position } => Some(position),
         Frame::Start { .. }
         | Frame::Network(_)
         | Frame::Node(_)

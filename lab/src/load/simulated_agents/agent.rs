@@ -167,7 +167,7 @@ impl SimulatedAgent {
             return Ok(false);
         }
         match serde_json::from_slice(line).context("parsing a line of the feed")? {
-            Frame::Synced { position } => {
+            Frame::Synced { position, .. } => {
                 let is_new = position != self.received;
                 self.received = position;
                 return Ok(is_new || !self.news.is_empty());

@@ -105,7 +105,7 @@ pub fn removed(number: u16, revision: u64) -> Frame {
 }
 
 pub fn synced(at: &str) -> Frame {
-    Frame::Synced { position: position(at) }
+    Frame::Synced { position: position(at), traces: Vec::new() }
 }
 
 pub fn heartbeat(at: &str) -> Frame {
@@ -131,6 +131,7 @@ pub fn full(at: &str, services: Vec<CompiledService>) -> Batch {
         services: services.into_iter().map(change).collect(),
         addresses: BTreeMap::new(),
         position: position(at),
+        traces: Vec::new(),
     }
 }
 
@@ -143,6 +144,7 @@ pub fn delta(at: &str, services: Vec<CompiledService>) -> Batch {
         services: services.into_iter().map(change).collect(),
         addresses: BTreeMap::new(),
         position: position(at),
+        traces: Vec::new(),
     }
 }
 
