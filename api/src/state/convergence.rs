@@ -24,9 +24,23 @@ use model::{
 /// Maximum number of revisions with convergence data: enough to examine a recent change in a busy cluster.
 const REVISIONS_MAX: usize = 256;
 
-/// Convergence data of the newest revisions, oldest first.
+/// Convergence data of the newest revisions.
 #[derive(Debug, Default)]
-pub(crate) struct Convergence(Mutex<VecDeque<ConvergenceRecord>>);
+pub(crate) struct Convergence {
+    /// Records of the newest revisions, oldest first.
+    curves: Mutex<VecDeque<ConvergenceRecord>>,
+    /// Time at which each node reported again after it had been disconnected, if that was after the oldest record.
+    reconnected: Mutex<BTreeMap<Name, Instant>>,
+}
+
+/// Connection of a node at the time of its report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReportedAfter {
+    /// The previous report was within the lease, or there is none.
+    Lease,
+    /// The node was disconnected before the report.
+    Silence,
+}
 
 #[derive(Debug)]
 struct ConvergenceRecord {
@@ -55,7 +69,7 @@ impl From<&Report> for Watermarks {
 impl Convergence {
     fn lock(&self) -> MutexGuard<'_, VecDeque<ConvergenceRecord>> {
         // Informational data; a panicking holder leaves at worst an incomplete record.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.curves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts a convergence record for each new revision, committed at the given time.
@@ -94,8 +108,10 @@ impl Convergence {
         node: &Name,
         epoch: Epoch,
         (before, at): (Option<Watermarks>, Watermarks),
+        after: ReportedAfter,
         now: Instant,
     ) {
+        let silent_until = self.silent_until(node, after, now);
         // A node repeats the same report every few seconds.
         if before == Some(at) {
             return;
@@ -108,10 +124,12 @@ impl Convergence {
                 break;
             }
             let took = millis_between(curve.committed, now);
-            let steps = curve
-                .nodes
-                .entry(node.clone())
-                .or_insert_with(|| Steps { is_first_report: before.is_none(), ..Steps::default() });
+            let is_after_silence =
+                before.is_none() || silent_until.is_some_and(|until| curve.committed < until);
+            let steps = curve.nodes.entry(node.clone()).or_default();
+            if steps.verified.is_none() {
+                steps.is_after_silence |= is_after_silence;
+            }
             for (step, position) in [
                 (&mut steps.received, at.received),
                 (&mut steps.applied, at.applied),
@@ -122,6 +140,18 @@ impl Convergence {
                 }
             }
         }
+    }
+
+    /// Returns the time until which the node was disconnected, if it was after the oldest record. Revisions that
+    /// were committed before say nothing about the time that changes take.
+    fn silent_until(&self, node: &Name, after: ReportedAfter, now: Instant) -> Option<Instant> {
+        let oldest = self.lock().front().map(|curve| curve.committed);
+        let mut reconnected = self.reconnected.lock().unwrap_or_else(PoisonError::into_inner);
+        if after == ReportedAfter::Silence {
+            reconnected.retain(|_, until| oldest.is_some_and(|oldest| *until >= oldest));
+            reconnected.insert(node.clone(), now);
+        }
+        reconnected.get(node).copied()
     }
 
     /// Returns the progress of each node in applying a revision, and the time since the revision's commit in
@@ -196,14 +226,16 @@ mod tests {
         let later = |ms| start + Duration::from_millis(ms);
         book.record_revisions(&[Revision(1), Revision(2)], start);
         book.concerns_nodes(Revision(2));
-        let take = |before, at, ms| book.record_report(&node, Epoch(1), (before, at), later(ms));
+        let take = |before, at, ms| {
+            book.record_report(&node, Epoch(1), (before, at), ReportedAfter::Lease, later(ms))
+        };
         take(None, ladder(1, 1, 1), 5);
         take(Some(ladder(1, 1, 1)), ladder(2, 1, 1), 7);
         take(Some(ladder(2, 1, 1)), ladder(2, 2, 2), 9);
         let verified =
             |revision| book.of(Revision(revision), later(10)).map(|(nodes, _)| nodes[&node].verified);
         assert_eq!((verified(1), verified(2)), (Some(Some(5)), Some(Some(9))));
-        let steps = Steps { received: Some(7), applied: Some(9), verified: Some(9), is_first_report: false };
+        let steps = Steps { received: Some(7), applied: Some(9), verified: Some(9), is_after_silence: false };
         let change =
             ChangeProgress { revision: Revision(2), age_ms: 10, nodes: [(node.clone(), steps)].into() };
         assert_eq!(book.changes(later(10)), [change], "the first does not concern nodes");
@@ -217,5 +249,26 @@ mod tests {
         assert_eq!((book.of(Revision(3), start), book.of(Revision(4), start).is_some()), (None, true));
         book.record_revisions(&[Revision(7)], start);
         assert_eq!(book.of(Revision(5), start), None, "of another history");
+    }
+    #[test]
+    fn changes_during_the_silence_of_a_node_are_not_measured() {
+        let (book, start) = (Convergence::default(), Instant::now());
+        let node = Name::parse("n1").unwrap();
+        let later = |ms| start + Duration::from_millis(ms);
+        let take = |before, at, after, ms| {
+            book.record_report(&node, Epoch(1), (Some(before), at), after, later(ms));
+        };
+        book.record_revisions(&[Revision(2), Revision(3)], start);
+        // It had received one change before, reports the old state first, and then catches up.
+        take(ladder(1, 1, 1), ladder(2, 1, 1), ReportedAfter::Lease, 5);
+        take(ladder(2, 1, 1), ladder(2, 1, 1), ReportedAfter::Silence, 79_000);
+        take(ladder(2, 1, 1), ladder(3, 3, 3), ReportedAfter::Lease, 79_010);
+        book.record_revisions(&[Revision(4)], later(79_020));
+        take(ladder(3, 3, 3), ladder(4, 4, 4), ReportedAfter::Lease, 79_030);
+        let is_after_silence = |revision| {
+            let (nodes, _) = book.of(Revision(revision), later(80_000)).unwrap();
+            nodes[&node].is_after_silence
+        };
+        assert_eq!([2, 3, 4].map(is_after_silence), [true, true, false]);
     }
 }

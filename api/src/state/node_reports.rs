@@ -89,6 +89,13 @@ pub(crate) struct Earlier {
     pub(crate) last_report: Option<Timestamp>,
 }
 
+impl Earlier {
+    /// Returns true if the node was disconnected before a report at time `now`.
+    pub(crate) fn was_silent(&self, now: Timestamp) -> bool {
+        self.last_report.is_some_and(|at| now.unix_seconds() - at.unix_seconds() > LEASE_SECS)
+    }
+}
+
 /// Reported data of one node, and the connection state of the node at one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {

@@ -34,7 +34,7 @@ use store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::state::{
-    convergence::{Convergence, Watermarks},
+    convergence::{Convergence, ReportedAfter, Watermarks},
     health_state::HealthState,
     node_reports::{Earlier, Nodes},
     overview_trigger::OverviewTrigger,
@@ -117,7 +117,9 @@ impl Observations {
         let earlier = self.nodes.report(store, node, Arc::clone(&report), now).await;
         self.health.report(node, health);
         let before = earlier.report.as_ref().map(|report| Watermarks::from(&**report));
-        self.convergence.record_report(node, epoch, (before, Watermarks::from(&*report)), Instant::now());
+        let progress = (before, Watermarks::from(&*report));
+        let after = if earlier.was_silent(now) { ReportedAfter::Silence } else { ReportedAfter::Lease };
+        self.convergence.record_report(node, epoch, progress, after, Instant::now());
         let addresses = self.announcements().apply(node, announcements, now);
         if has_separate_changes || has_other_sessions || is_changed(&earlier, &report) {
             self.overview.record();
@@ -325,7 +327,7 @@ mod tests {
         fixture.apply(2, json!({})).await;
         let is_first = |revision| {
             let (nodes, _) = fixture.observations.convergence.of(Revision(revision), Instant::now())?;
-            nodes.get(&fixture.node).map(|steps| steps.is_first_report)
+            nodes.get(&fixture.node).map(|steps| steps.is_after_silence)
         };
         assert_eq!((is_first(1), is_first(2)), (Some(true), Some(false)));
     }

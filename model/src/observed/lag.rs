@@ -28,9 +28,9 @@ pub struct Steps {
     pub applied: Option<u64>,
     /// Time until a report confirmed that the node verified the change by reading its kernel; `None` if not yet.
     pub verified: Option<u64>,
-    /// True if already the first report of the node to this server confirmed the change. The actual times are
-    /// then unknown, because the node may have had the change before.
-    pub is_first_report: bool,
+    /// True if already the first report of the node to this server confirmed the change, or if the node was
+    /// disconnected after the commit. The times then say nothing about the time that changes take.
+    pub is_after_silence: bool,
 }
 
 /// Progress of all nodes with one change that affects nodes.
@@ -111,8 +111,8 @@ pub struct LagOverview {
     /// measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_ms: Option<u64>,
-    /// 99th percentile of the time from a commit until a node has verified the change, in milliseconds. Absent
-    /// before the first measurement.
+    /// 99th percentile of the time from a commit until a node has verified the change, in milliseconds. Changes that
+    /// were committed while the node was disconnected do not count. Absent before the first measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ms: Option<u64>,
     /// Slowest node: the node that has lacked a change for longest or, if no node lacks one, the node with
@@ -248,7 +248,7 @@ pub fn brief(changes: &[ChangeView<'_>], views: &[NodeView<'_>], head: Position)
         for (name, steps) in change.nodes {
             while nodes.next_if(|view| view.name < name).is_some() {}
             let Some(view) = nodes.next_if(|view| view.name == name) else { continue };
-            let Some(took) = steps.verified.filter(|_| !steps.is_first_report) else { continue };
+            let Some(took) = steps.verified.filter(|_| !steps.is_after_silence) else { continue };
             all.push(took);
             longest = longest.max(Some((took, Reverse(view.name))));
         }
@@ -309,7 +309,7 @@ fn node_lag(changes: &[ChangeProgress], view: &NodeView<'_>, head: Position) -> 
 }
 
 fn measured(change: &ChangeProgress, node: &Name) -> Option<u64> {
-    change.nodes.get(node).filter(|steps| !steps.is_first_report)?.verified
+    change.nodes.get(node).filter(|steps| !steps.is_after_silence)?.verified
 }
 
 /// Returns the first step (receiving, programming or verifying) that a node has not completed for the change

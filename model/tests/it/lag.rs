@@ -25,7 +25,7 @@ fn told(received: u64, applied: u64, verified: u64) -> Steps {
         received: Some(received),
         applied: Some(applied),
         verified: Some(verified),
-        is_first_report: false,
+        is_after_silence: false,
     }
 }
 
@@ -107,7 +107,7 @@ fn the_slowest_node_comes_first_with_its_reason() {
 /// If already the first report of a node confirms a change, no propagation time is measured for this change.
 #[test]
 fn changes_in_a_first_report_are_not_measured() {
-    let steps = Steps { is_first_report: true, ..told(50_000, 50_000, 50_000) };
+    let steps = Steps { is_after_silence: true, ..told(50_000, 50_000, 50_000) };
     let lag = look(&[change(5, 60_000, &[("a", steps)])], &[("a", Some([5; 3]))]);
     assert_eq!((lag.slowest, lag.p99_ms, lag.changes), (None, None, 1));
     assert_eq!((lag.nodes[0].reason, lag.nodes[0].measured), (LagReason::NothingMeasured, 0));

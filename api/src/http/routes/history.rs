@@ -313,7 +313,7 @@ async fn convergence(
     let mut sorted: Vec<u64> = rows.iter().filter_map(|(_, steps)| steps.verified).collect();
     sorted.reverse();
     let row = |(node, steps): &(&NodeView<'_>, Steps)| {
-        let Steps { received, applied, verified, is_first_report: _ } = steps;
+        let Steps { received, applied, verified, is_after_silence: _ } = steps;
         NodeProgress {
             node: node.name.clone(),
             received_ms: *received,
