@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::support::secured;
+use crate::support::{self, secured};
 
 /// Operations that are not accepted by a server without agents and TLS, and for a token that does not exist, with the code of
 /// the problem that each must return: the body was decoded.
@@ -36,8 +36,9 @@ struct Operation {
     example: Value,
 }
 
-fn operations() -> Vec<Operation> {
-    let document: Value = serde_json::from_str(&api::document()).unwrap();
+/// Returns the operations with a request body in an OpenAPI document, each of which must have an example.
+fn operations(document: &str) -> Vec<Operation> {
+    let document: Value = serde_json::from_str(document).unwrap();
     let mut operations = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
@@ -77,7 +78,7 @@ fn path(operation: &Operation, all: &[Operation]) -> String {
 #[tokio::test]
 async fn every_write_has_an_example_that_a_server_accepts() {
     let secured = secured::start().await;
-    let operations = operations();
+    let operations = operations(&api::document());
     let mut faults = Vec::new();
     assert!(operations.len() > 30, "{}", operations.len());
     for operation in &operations {
@@ -98,4 +99,22 @@ async fn every_write_has_an_example_that_a_server_accepts() {
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Every write of agents has an example, and a server decodes it. Only the report needs nothing before it.
+#[tokio::test]
+async fn every_write_of_an_agent_has_an_example_that_a_server_decodes() {
+    let server = support::start().await;
+    let node = serde_json::json!({"metadata": {"name": "node-1"}, "spec": {}});
+    assert_eq!(server.call("POST", "/v1/nodes", Some(node)).await.0, 201);
+    let operations = operations(&api::agent_document());
+    assert!(operations.len() >= 4, "{}", operations.len());
+    for Operation { id, method, path, example } in &operations {
+        let path = path.replace("{node}", "node-1").replace("{id}", "1");
+        let (status, answer) = server.call(method, &path, Some(example.clone())).await;
+        let code = answer["code"].as_str().unwrap_or_default();
+        let is_decoded =
+            if id == "replaceReport" { status < 300 } else { !["Invalid", "BadRequest"].contains(&code) };
+        assert!(is_decoded, "{id}: {status} {answer:#}");
+    }
 }

@@ -70,6 +70,8 @@ pub struct Snapshot {
     endpoint_addresses: usize,
     /// Amounts of limited resources that the objects of each namespace use.
     usage: OrdMap<Namespace, Usage>,
+    /// Number of objects of each namespace and kind; zero is absent.
+    namespaces: OrdMap<Namespace, OrdMap<Kind, usize>>,
     default_checks: DefaultChecks,
 }
 
@@ -157,6 +159,11 @@ impl Snapshot {
     #[must_use]
     pub fn count(&self, kind: Kind) -> usize {
         self.counts.get(&kind).copied().unwrap_or(0)
+    }
+
+    /// Returns the namespaces that contain objects, in the order of names, with the number of objects of each kind.
+    pub fn namespaces(&self) -> impl Iterator<Item = (&Namespace, &OrdMap<Kind, usize>)> {
+        self.namespaces.iter()
     }
 
     /// Returns the number of virtual addresses of Services: cluster IPs and load balancer addresses.
@@ -393,6 +400,7 @@ impl Snapshot {
         }
         if let Some(namespace) = &key.namespace {
             entry.usage(&mut self.usage, namespace, &Usage::of(object));
+            entry.kind(&mut self.namespaces, namespace, key.kind);
         }
         match (&object.spec, &key.namespace) {
             (Spec::Service(spec), Some(namespace)) => {
@@ -502,6 +510,20 @@ impl Entry {
                 }
             }
         }
+    }
+
+    fn kind(self, index: &mut OrdMap<Namespace, OrdMap<Kind, usize>>, namespace: &Namespace, kind: Kind) {
+        let mut counts = index.get(namespace).cloned().unwrap_or_default();
+        let mut count = counts.get(&kind).copied().unwrap_or_default();
+        self.count(&mut count, 1);
+        match count {
+            0 => counts.remove(&kind),
+            count => counts.insert(kind, count),
+        };
+        match counts.is_empty() {
+            true => index.remove(namespace),
+            false => index.insert(namespace.clone(), counts),
+        };
     }
 
     fn set<K: Ord + Clone, V: Ord + Clone>(self, index: &mut OrdMap<K, OrdSet<V>>, key: K, value: V) {

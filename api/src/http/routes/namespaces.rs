@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use http::HeaderMap;
+use imbl::OrdMap;
 use model::{cluster::snapshot::Snapshot, kinds::resource::Kind, primitives::name::Namespace};
 use serde::Serialize;
 use utoipa::{ToSchema, openapi::HttpMethod};
@@ -63,22 +64,12 @@ async fn read(
     app.render(&caller, move || Ok(render(form, &list(&published.snapshot, &access)))).await
 }
 
+/// Returns the namespaces that the caller sees. The cost depends on the number of namespaces, not of objects.
 fn list(snapshot: &Snapshot, access: &Access) -> NamespaceList {
-    let mut counts: BTreeMap<&Namespace, BTreeMap<&'static str, usize>> = BTreeMap::new();
-    for kind in Kind::ALL.into_iter().filter(|kind| kind.is_namespaced()) {
-        let namespaces =
-            snapshot.list(kind, None, None).filter_map(|object| object.metadata.namespace.as_ref());
-        for namespace in namespaces {
-            *counts.entry(namespace).or_default().entry(kind.as_str()).or_default() += 1;
-        }
-    }
-    let seen = |(name, mut objects): (&Namespace, BTreeMap<&'static str, usize>)| {
-        let may_list = |kind: &str| {
-            let mut kinds = Kind::ALL.into_iter().filter(|one| one.as_str() == kind);
-            kinds.any(|kind| access.may_object(Verb::List, kind, Some(name)))
-        };
-        objects.retain(|kind, _| may_list(kind));
+    let row = |(name, counts): (&Namespace, &OrdMap<Kind, usize>)| {
+        let seen = counts.iter().filter(|(kind, _)| access.may_object(Verb::List, **kind, Some(name)));
+        let objects: BTreeMap<_, _> = seen.map(|(kind, count)| (kind.as_str(), *count)).collect();
         (!objects.is_empty()).then(|| NamespaceRow { name: name.clone(), objects })
     };
-    NamespaceList { items: counts.into_iter().filter_map(seen).collect() }
+    NamespaceList { items: snapshot.namespaces().filter_map(row).collect() }
 }
