@@ -6,6 +6,8 @@ import { go, to, toObject } from './core/route.js';
 import { useStore } from './core/store.js';
 import { useNow } from './core/use.js';
 import { duration } from './core/format.js';
+import { CopyButton } from './parts/copy.js';
+import { diagnostics } from './parts/diagnostics-model.js';
 import { Dialog } from './parts/dialog.js';
 import { FieldSource } from './parts/field.js';
 import { Shape } from './parts/state.js';
@@ -136,8 +138,15 @@ function Footer() {
   const version = useStore(live, (state) => state.doc?.version);
   return html`<footer class="foot">
     <span>Tidegate${version && html` <span class="field" data-field="/v1/overview#/version">${version}</span>`}</span>
-    <a href="/docs/">API reference</a><a href="/openapi.json">OpenAPI document</a><a href="/metrics">Metrics</a><span>Manual: <code>man tidegate</code>, <code>tidegate help</code></span>
+    <a href="/docs/">API reference</a><a href="/openapi.json">OpenAPI document</a><a href="/metrics">Metrics</a><${Diagnostics} /><span>Manual: <code>man tidegate</code>, <code>tidegate help</code></span>
   </footer>`;
+}
+
+/** Copies what a report about a problem needs. */
+function Diagnostics() {
+  const seen = useStore(live);
+  const text = () => diagnostics(seen, { path: location.hash || '#/', agent: navigator.userAgent, now: new Date(), size: `${innerWidth}x${innerHeight}` });
+  return html`<${CopyButton} text=${text} label="Copy diagnostics" />`;
 }
 
 function Theme() {

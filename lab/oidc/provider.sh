@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs lab/oidc/provider.mjs, an OpenID Connect provider for tests, until stdin ends.
+# Runs lab/oidc/provider.mjs, an OpenID Connect provider for tests, until stdin ends, in the network namespace
+# OIDC_NETNS if that is set.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -16,4 +17,6 @@ if [ ! -e "$modules/installed" ]; then
   fi
   exec 9>&-
 fi
-exec node lab/oidc/provider.mjs "$PWD/$modules"
+run=()
+[ -z "${OIDC_NETNS:-}" ] || run=(ip netns exec "$OIDC_NETNS")
+exec "${run[@]}" node lab/oidc/provider.mjs "$PWD/$modules"

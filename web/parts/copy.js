@@ -4,14 +4,14 @@ import { html, useEffect, useRef, useState } from '../core/html.js';
 /** How long it says that it has copied, in ms. */
 const SAID_MS = 1_500;
 
-/** Copies a text. */
+/** Copies a text, or the text that a function returns when it is pressed. */
 export function CopyButton({ text, label, class: name = '' }) {
   const [said, setSaid] = useState('');
   const copy = async () => {
-    setSaid((await put(text)) ? 'Copied' : 'Cannot copy');
+    setSaid((await put(typeof text === 'function' ? text() : text)) ? 'Copied' : 'Cannot copy');
     setTimeout(() => setSaid(''), SAID_MS);
   };
-  return html`<button type="button" class=${`quiet ${name}`} title=${text} onClick=${copy}>${said || label}</button>`;
+  return html`<button type="button" class=${`quiet ${name}`} title=${typeof text === 'function' ? label : text} onClick=${copy}>${said || label}</button>`;
 }
 
 async function put(text) {

@@ -1,9 +1,6 @@
 //! Users of OpenID Connect. The ID tokens are from a certified provider (`lab/oidc/`), or are forged.
 
 use std::{
-    io::{BufRead as _, BufReader},
-    path::Path,
-    process::{Child, Command, Stdio},
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -26,33 +23,12 @@ use crate::support::{self, Fixed, Lines, Server};
 
 mod login;
 
-/// Provider in a process of its own, which ends with the test.
-struct Provider {
-    process: Child,
-    issuer: String,
-}
+#[path = "../../../lab/oidc/provider.rs"]
+mod provider;
+
+use provider::Provider;
 
 impl Provider {
-    fn start() -> Self {
-        Self::start_with(&[])
-    }
-
-    /// Starts a provider with environment variables.
-    fn start_with(variables: &[(&str, &Path)]) -> Self {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/oidc/provider.sh");
-        let mut process = Command::new(script)
-            .envs(variables.iter().copied())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let issuer =
-            lines.map(Result::unwrap).find(|line| line.starts_with("http")).expect("the provider runs");
-        Self { process, issuer }
-    }
-
     async fn get(&self, path: &str) -> String {
         // An HTTP client of the server needs a TLS configuration; curl needs none.
         let output = tokio::process::Command::new("curl")
@@ -67,18 +43,6 @@ impl Provider {
     /// Returns an ID token. `query` may have client, alg, sub, groups and ttl.
     async fn token(&self, query: &str) -> String {
         self.get(&format!("/test/token?{query}")).await
-    }
-
-    fn stop(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-}
-
-impl Drop for Provider {
-    fn drop(&mut self) {
-        let _ended = self.process.kill();
-        let _status = self.process.wait();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tests of `login`, `context` and `--context`.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{fs, io::Write as _, os::unix::fs::PermissionsExt as _, path::Path, process::Stdio};
 
 use serde_json::json;
 
@@ -131,4 +131,40 @@ fn a_rejected_login_stores_nothing() {
     );
     let (code, _, err) = run(home.path(), &["context", "use", "../x"], &[]);
     assert_eq!(code, 2, "{err}");
+}
+
+/// The token that a login reads from stdin is stored for its context only, without spaces, and is the one that later
+/// commands send. A login with a wrong token leaves the stored one.
+#[test]
+fn a_token_from_stdin_is_stored_and_sent_by_later_commands() {
+    let home = tempfile::tempdir().unwrap();
+    let stub = server("one");
+    let login = |token: &str| {
+        let mut command = command("", &["login", &stub.url, "--name", "prod", "--token-stdin"]);
+        command.env_remove("TIDEGATE_API").env("XDG_CONFIG_HOME", home.path());
+        // The variable is not the token to store.
+        command.env("TIDEGATE_TOKEN", "tg_other").stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(token.as_bytes()).unwrap();
+        ended(child.wait_with_output().unwrap())
+    };
+    let (code, out, err) = login("  tg_good\r\n");
+    assert!(code == 0 && out.contains("as token pat"), "{out}{err}");
+    let files = home.path().join("tidegate/contexts");
+    let stored = || fs::read_to_string(files.join("prod.token")).unwrap();
+    assert_eq!(stored(), "tg_good\n");
+    assert!(
+        !fs::read_to_string(files.join("prod.toml")).unwrap().contains("tg_good"),
+        "settings are no secret"
+    );
+    let nodes = ["get", "nodes", "-o", "name"];
+    assert_eq!(run(home.path(), &nodes, &[]).1, "node/one\n");
+    assert_eq!(login("tg_bad\n").0, 1);
+    assert_eq!((stored().as_str(), files.join("prod.new").exists()), ("tg_good\n", false));
+    // The stored file is read at each command, so that a token can be replaced.
+    fs::write(files.join("prod.token"), "tg_revoked\n").unwrap();
+    let (code, _, err) = run(home.path(), &nodes, &[]);
+    assert!(code == 1 && err.contains("Unauthenticated"), "{code} {err}");
+    let last = stub.requests().pop().unwrap();
+    assert!(last.contains("authorization: Bearer tg_revoked\r\n"), "{last}");
 }

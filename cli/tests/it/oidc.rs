@@ -5,46 +5,25 @@ use std::{
     io::{BufRead as _, BufReader, Read as _},
     os::unix::fs::PermissionsExt as _,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
 use serde_json::json;
 
 use crate::stub::{JSON, PROBLEM, Stub, command, ended, write_answer};
 
-/// Provider in a process of its own, which ends with the test.
-struct Provider {
-    process: Child,
-    issuer: String,
-}
+#[path = "../../../lab/oidc/provider.rs"]
+mod provider;
+
+use provider::Provider;
 
 impl Provider {
-    fn start() -> Self {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/oidc/provider.sh");
-        let mut process = Command::new(script)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let issuer = lines.map(Result::unwrap).find(|line| line.starts_with("http://"));
-        Self { process, issuer: issuer.expect("the provider runs") }
-    }
-
     fn post(&self, path: &str, field: &str) -> String {
         let url = format!("{}{path}", self.issuer);
         let words = ["--silent", "--fail", "--get", "--data-urlencode", field, &url];
         let output = Command::new("curl").args(words).output().unwrap();
         assert!(output.status.success(), "{path} {field}");
         String::from_utf8(output.stdout).unwrap()
-    }
-}
-
-impl Drop for Provider {
-    fn drop(&mut self) {
-        let _ended = self.process.kill();
-        let _status = self.process.wait();
     }
 }
 

@@ -9,6 +9,7 @@ mod following;
 mod keyboard;
 mod legible;
 mod login;
+mod oidc;
 mod overview;
 mod pictures;
 mod reference;

@@ -92,12 +92,22 @@ fn expect_outside_first(browser: &mut Browser) -> Result<()> {
     Ok(())
 }
 
-/// Asserts that the footer has the version of the server and a link to the API reference.
+/// Asserts that the footer has the version of the server, a link to the API reference, and a button that copies
+/// diagnostics.
 fn expect_footer(stage: &mut Stage) -> Result<()> {
     let version = stage.cluster.api.get_json("/v1/overview")?["version"].clone();
     let foot = stage.browser.text(".foot")?;
     ensure!(version.as_str().is_some_and(|version| foot.contains(version)), "no {version} in {foot}");
     ensure!(stage.browser.count(".foot a[href='/docs/']")? == 1, "no link to the API reference");
+    // Headless browsers have no clipboard that a test can read.
+    stage.browser.script(
+        "navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); }",
+        &[],
+    )?;
+    stage.browser.click(".foot button")?;
+    stage.browser.wait_true("the diagnostics to be copied", "window.copied")?;
+    let copied = stage.browser.script("return JSON.parse(window.copied);", &[])?;
+    ensure!(copied["tidegate"] == version && copied["page"]["connection"] == "live", "{copied:#}");
     Ok(())
 }
 

@@ -152,7 +152,8 @@ fn expect_first_steps(guarded: &mut Guarded) {
     guarded.browser.picture("first-steps").unwrap();
 }
 
-fn log_out(browser: &mut Browser) {
+/// Logs out, and waits for the login form.
+pub(super) fn log_out(browser: &mut Browser) {
     browser.wait_for(".who button").unwrap();
     browser.click(".who button").unwrap();
     browser.wait_for("[data-view='login']").unwrap();
