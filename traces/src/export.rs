@@ -284,7 +284,10 @@ impl<E: SpanExporter> SpanExporter for CountingExporter<E> {
         self.counts.waiting.fetch_sub(size, Ordering::Relaxed);
         let count = if outcome.is_ok() { &self.counts.sent } else { &self.counts.lost };
         count.fetch_add(size as u64, Ordering::Relaxed);
-        self.counts.record(outcome.as_ref().map(|()| ()).map_err(|error| chain(error)));
+        self.counts.record(match &outcome {
+            Ok(()) => Ok(()),
+            Err(error) => Err(chain(error)),
+        });
         outcome
     }
 

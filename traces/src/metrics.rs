@@ -94,8 +94,8 @@ fn translate(text: &str, started: u64, now: u64) -> Vec<Metric> {
                 Some("TYPE") => rest.unwrap_or_default().clone_into(&mut family.kind),
                 _ => {}
             }
-        } else if let Some((name, labels, value)) = sample(line) {
-            family.add(name, labels, value, (started, now));
+        } else if let Some(sample) = sample(line) {
+            family.add(sample, (started, now));
         }
     }
     metrics.extend(family.into_metric());
@@ -103,7 +103,8 @@ fn translate(text: &str, started: u64, now: u64) -> Vec<Metric> {
 }
 
 impl Family {
-    fn add(&mut self, name: &str, mut labels: Vec<(String, String)>, value: f64, (started, now): (u64, u64)) {
+    fn add(&mut self, sample: Sample<'_>, (started, now): (u64, u64)) {
+        let Sample { name, mut labels, value } = sample;
         let limit = labels.iter().position(|(label, _)| label == "le").map(|at| labels.remove(at).1);
         let attributes: Vec<_> = labels.into_iter().map(|(label, value)| attribute(label, value)).collect();
         if self.kind != "histogram" {
@@ -173,8 +174,16 @@ fn attribute(key: String, value: String) -> KeyValue {
     KeyValue { key, value, ..KeyValue::default() }
 }
 
+/// Value of a metric.
+struct Sample<'a> {
+    /// Name of the family, with the suffix of its type.
+    name: &'a str,
+    labels: Vec<(String, String)>,
+    value: f64,
+}
+
 /// Splits a line with a sample into name, labels and value. A time or an exemplar behind the value is ignored.
-fn sample(line: &str) -> Option<(&str, Vec<(String, String)>, f64)> {
+fn sample(line: &str) -> Option<Sample<'_>> {
     let end = line.find(['{', ' '])?;
     let (name, mut rest) = line.split_at(end);
     let mut labels = Vec::new();
@@ -189,7 +198,7 @@ fn sample(line: &str) -> Option<(&str, Vec<(String, String)>, f64)> {
         rest = rest.strip_prefix('}')?;
     }
     let value = rest.trim_start().split(' ').next()?;
-    Some((name, labels, value.parse().ok()?))
+    Some(Sample { name, labels, value: value.parse().ok()? })
 }
 
 /// Reads the value of a label up to its closing quote. Returns it without escapes, and the text behind the quote.
