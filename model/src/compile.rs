@@ -14,12 +14,13 @@ use crate::{
     bgp::compile::bgp_state,
     cluster::{
         change::Change,
-        compiled::{CompiledEndpoint, CompiledPort, CompiledService, DefaultCheck},
+        compiled::{CompiledEndpoint, CompiledPort, CompiledService, DefaultCheck, Survival},
         snapshot::Snapshot,
         unsupported::blocking,
     },
     kinds::{
         address::Candidate,
+        connections::Survive,
         endpoint_set::{Endpoint, EndpointSetSpec},
         maintenance::{Maintenance, MaintenanceMode},
         metadata::CHECKED_BY,
@@ -55,6 +56,8 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
         let rule = |port: &CompiledPort| VerdictRule::new(health_check.as_ref(), default_check, port);
         ports.iter_mut().for_each(|port| health::apply(rule(port), record, port));
     }
+    let survival = (is_exposed && spec.connections.survive == Survive::Always)
+        .then(|| Box::new(survival(snapshot, &ports)));
     let exposed = |addresses: Vec<_>| if is_exposed { addresses } else { Vec::new() };
     Some(CompiledService {
         service: key.clone(),
@@ -79,8 +82,23 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
         drain_seconds: spec.drain_seconds,
         health_check: health_check.map(Box::new),
         default_check,
+        survival,
         unsupported: blocking(spec),
     })
+}
+
+/// Returns the addresses of the Nodes of endpoints.
+fn survival(snapshot: &Snapshot, ports: &[CompiledPort]) -> Survival {
+    let nodes: BTreeSet<_> =
+        ports.iter().flat_map(|port| &port.endpoints).filter_map(|endpoint| endpoint.node.as_ref()).collect();
+    let addresses =
+        |node: &Name| addresses_of_node(snapshot, node).map(|addresses| (node.clone(), addresses));
+    Survival { node_addresses: nodes.into_iter().filter_map(addresses).collect() }
+}
+
+fn addresses_of_node(snapshot: &Snapshot, node: &Name) -> Option<BTreeSet<IpAddr>> {
+    let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
+    Some(snapshot.get(&key)?.as_node()?.addresses.iter().copied().collect())
 }
 
 /// Returns the use of checks by default for a Service without a health check.
@@ -191,15 +209,16 @@ pub fn services_served_by(snapshot: &Snapshot, object: &Object) -> Vec<ServiceKe
     }
 }
 
-/// Returns the Services whose endpoints on a Node are affected by a change of its lost state or its
-/// maintenance; an empty set if neither has changed.
+/// Returns the Services whose endpoints on a Node are affected by a change of its lost state, its maintenance or its
+/// addresses; an empty set if none of them has changed.
 fn affected_by_node(before: &Snapshot, after: &Snapshot, node: &Name) -> BTreeSet<ServiceKey> {
     let is_maintained_as_before = before.maintenance_of(node) == after.maintenance_of(node);
-    if before.is_lost(node) == after.is_lost(node) && is_maintained_as_before {
+    let has_moved = addresses_of_node(before, node) != addresses_of_node(after, node);
+    if before.is_lost(node) == after.is_lost(node) && is_maintained_as_before && !has_moved {
         return BTreeSet::new();
     }
     // The loss of a Node affects its Workloads only; endpoints in EndpointSets have conditions of their own.
-    let sets = (!is_maintained_as_before).then(|| after.endpoint_sets_on(node));
+    let sets = (!is_maintained_as_before || has_moved).then(|| after.endpoint_sets_on(node));
     let by_hand = sets.into_iter().flatten().filter_map(|set| served_by(set));
     let workloads = after.workloads_on(node);
     let placed = workloads.filter_map(|one| Some((one.metadata.namespace.as_ref()?, &one.metadata.labels)));

@@ -6,6 +6,7 @@ pub mod advertisement;
 pub mod bfd_profile;
 pub mod bgp_peer;
 pub mod condition_reason;
+pub mod connections;
 pub mod dns_key;
 pub mod dns_zone;
 pub mod endpoint_health;

@@ -21,6 +21,7 @@
 mod endpoints;
 pub mod lower;
 pub mod oracle;
+pub mod survival;
 pub mod table;
 
 use std::{
@@ -138,7 +139,16 @@ pub struct Route {
     /// Draining targets, whose established TCP connections may continue, with an optional deadline. No
     /// verdict contains these targets, so they receive no new connections.
     pub leaving: DrainingTargets,
+    /// Two-stage path ([`survival`]) for sources elsewhere: the nodes of the targets translate the connections.
+    /// `None` if this node translates all of them.
+    pub owners: Option<Owners>,
 }
+
+/// Nodes of the targets on other nodes: the address at which this node reaches the node of each target, by address of
+/// the target. Packets for these targets are forwarded to their nodes without translation. Targets that are absent run
+/// on this node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owners(pub Arc<BTreeMap<IpAddr, IpAddr>>);
 
 /// Type of the address of a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -226,6 +236,7 @@ impl Route {
             proxy_protocol: None,
             removal: Removal::Keep,
             leaving: DrainingTargets::default(),
+            owners: None,
         }
     }
 
@@ -387,6 +398,7 @@ fn route(service: &CompiledService, port: &CompiledPort, chosen: &SelectedEndpoi
             RemovalPolicy::Reset => Removal::Reset,
         },
         leaving: chosen.leaving(),
+        owners: None,
     }
 }
 

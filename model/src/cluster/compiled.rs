@@ -4,7 +4,10 @@
 //! program (see [`program`](crate::program)) for its own node: the verdict for each new connection. The form
 //! has no node-specific parts, so one serialized copy serves all agents.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -109,6 +112,10 @@ pub struct CompiledService {
     /// Health check by default, for endpoints that nobody else checks. Without effect if `healthCheck` is present.
     #[serde(default, skip_serializing_if = "DefaultCheck::is_off")]
     pub default_check: DefaultCheck,
+    /// Nodes of the endpoints, if established connections must survive the loss of an announcing node.
+    // Boxed: most Services have none, and every node holds all Services.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub survival: Option<Box<Survival>>,
     /// Settings that no agent of this version implements. A Service with such settings is not programmed, because
     /// it would behave differently from its spec.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -142,6 +149,7 @@ impl CompiledService {
             drain_seconds: None,
             health_check: None,
             default_check: DefaultCheck::Off,
+            survival: None,
             unsupported: Vec::new(),
         }
     }
@@ -169,6 +177,15 @@ impl CompiledService {
     pub fn is_same_for_nodes(&self, other: &Self) -> bool {
         Self { revision: other.revision, ..self.clone() } == *other
     }
+}
+
+/// Nodes of the endpoints of a Service whose connections survive the loss of an announcing node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Survival {
+    /// Addresses of the Nodes on which endpoints run, by name of the Node, such as `192.0.2.7`.
+    #[schema(value_type = BTreeMap<String, Vec<String>>)]
+    pub node_addresses: BTreeMap<Name, BTreeSet<IpAddr>>,
 }
 
 /// Use of the health check by default for a Service without a health check of its own.

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    kinds::{health_check::HealthCheck, maintenance::Maintenance, metadata::Labels},
+    kinds::{
+        connections::Connections, health_check::HealthCheck, maintenance::Maintenance, metadata::Labels,
+    },
     primitives::{
         domain_name::DomainName,
         name::{Label, Name},
@@ -182,6 +184,10 @@ pub struct ServiceSpec {
     /// as unsupported. Default: no header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_protocol: Option<ProxyProtocol>,
+    /// Behavior of established connections if a node fails. Default: they end with the node that announces the
+    /// address.
+    #[serde(default, skip_serializing_if = "Connections::is_default")]
+    pub connections: Connections,
     /// Active health check of the endpoints. Unhealthy endpoints receive no connections. Not allowed without
     /// `ports` and with type ExternalName. Default: no check.
     #[serde(default, skip_serializing_if = "Option::is_none")]

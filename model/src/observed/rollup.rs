@@ -214,7 +214,7 @@ impl<'a> NodeViews<'a> {
 pub(crate) fn is_served(view: &NodeView<'_>, key: &ServiceKey, wanted: Position) -> bool {
     match progress(view, key, wanted) {
         (Phase::Verified, _) => true,
-        (Phase::Failed, Some(Failure { reason: FailureReason::PartlyUnsupported, .. })) => {
+        (Phase::Failed, Some(failure)) if failure.reason.is_served() => {
             view.report.is_some_and(|report| reached_phase(report, wanted) == Phase::Verified)
         }
         (Phase::Pending | Phase::Received | Phase::Applied | Phase::Failed, _) => false,

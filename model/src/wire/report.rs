@@ -290,8 +290,9 @@ pub struct Failure {
 
 /// Reason of a failure: `Unsupported` (the agent does not support a setting), `KernelRefused` (the kernel rejected
 /// the change), `VerificationFailed` (the kernel state that was read back differs), `PortUnavailable` (another
-/// program uses a port that the agent serves) or `PartlyUnsupported` (the agent does not support a setting of some
-/// ports, and serves the other ports).
+/// program uses a port that the agent serves), `PartlyUnsupported` (the agent does not support a setting of some
+/// ports, and serves the other ports) or `SurvivalUnavailable` (the agent serves the Service, but connections end with
+/// the node that announces the address).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum FailureReason {
     /// The agent does not support a setting of the Service.
@@ -305,6 +306,9 @@ pub enum FailureReason {
     /// The agent does not support a setting of some ports of the Service: connections to them are rejected, and
     /// the other ports are served.
     PartlyUnsupported,
+    /// Connections should survive the loss of an announcing node, which is not possible on this node: the agent
+    /// serves the Service, and masquerades the connections.
+    SurvivalUnavailable,
 }
 
 impl FailureReason {
@@ -312,8 +316,19 @@ impl FailureReason {
     #[must_use]
     pub const fn is_unsupported(self) -> bool {
         match self {
-            Self::Unsupported | Self::PartlyUnsupported => true,
+            Self::Unsupported | Self::PartlyUnsupported | Self::SurvivalUnavailable => true,
             Self::KernelRefused | Self::VerificationFailed | Self::PortUnavailable => false,
+        }
+    }
+
+    /// Returns true if the node serves the Service at its addresses nevertheless.
+    #[must_use]
+    pub const fn is_served(self) -> bool {
+        match self {
+            Self::PartlyUnsupported | Self::SurvivalUnavailable => true,
+            Self::Unsupported | Self::KernelRefused | Self::VerificationFailed | Self::PortUnavailable => {
+                false
+            }
         }
     }
 }

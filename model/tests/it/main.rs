@@ -45,6 +45,7 @@ mod second_oracle_agreement;
 mod sources;
 mod status;
 mod support;
+mod survival;
 mod suspicion;
 mod total;
 mod traffic;

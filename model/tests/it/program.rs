@@ -108,6 +108,7 @@ fn show_settings(route: &Route) -> String {
         proxy_protocol,
         removal,
         leaving,
+        owners,
     } = route;
     let mut text = String::new();
     if let Some(name) = port_name {
@@ -128,6 +129,9 @@ fn show_settings(route: &Route) -> String {
     }
     if *removal != Removal::Keep {
         write!(text, ", removal {removal:?}").unwrap();
+    }
+    for (address, hop) in owners.iter().flat_map(|owners| owners.0.iter()) {
+        write!(text, ", {address} by {hop}").unwrap();
     }
     for (Target { address, .. }, until) in &**leaving {
         let until = until.map_or_else(|| "their end".to_owned(), |until| until.to_string());

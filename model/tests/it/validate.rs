@@ -95,6 +95,38 @@ fn a_scheduler_is_a_kernel_name_and_its_flags_fit_it_and_the_ports() {
 }
 
 #[test]
+fn surviving_connections_exclude_settings_that_depend_on_one_node() {
+    let with = |fields: Value| {
+        let mut spec = json!({
+            "type": "LoadBalancer", "ports": [{ "port": 80 }], "connections": { "survive": "Always" },
+        });
+        spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        spec
+    };
+    let conflict = &["/spec/connections/survive Conflict"][..];
+    check(
+        "Service",
+        &[
+            (with(json!({})), &[]),
+            (with(json!({ "scheduler": "mh", "connections": { "survive": "Always" } })), &[]),
+            (with(json!({ "type": "ClusterIP" })), conflict),
+            (with(json!({ "externalTrafficPolicy": "Local" })), conflict),
+            (with(json!({ "sessionAffinity": "ClientIP" })), conflict),
+            (with(json!({ "trafficDistribution": "PreferSameZone" })), conflict),
+            (with(json!({ "proxyProtocol": "v2" })), conflict),
+            (with(json!({ "scheduler": "rr" })), conflict),
+            (with(json!({ "ports": [{ "port": 80, "protocol": "SCTP" }] })), conflict),
+            (with(json!({ "ports": [{ "port": 80, "endPort": 90 }] })), conflict),
+            (with(json!({ "externalTrafficPolicy": "Local", "connections": { "survive": "Never" } })), &[]),
+            (
+                with(json!({ "connections": { "survive": "Sometimes" } })),
+                &["/spec/connections/survive Invalid"],
+            ),
+        ],
+    );
+}
+
+#[test]
 fn a_drain_time_needs_the_drain_policy_and_bounds() {
     let with = |policy: &str, seconds: u64| json!({ "removalPolicy": policy, "drainSeconds": seconds, "ports": [{ "port": 80 }] });
     check(

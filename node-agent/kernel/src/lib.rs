@@ -5,6 +5,7 @@
 //!                                   ◀── conntrack  flows, deletions, challenges to clients
 //!                                   ◀── links      interfaces and addresses, with the crate rtnetlink
 //!                                   ◀── service_routes  routes to the Service ranges
+//!                                   ◀── owner_routes    routes to the nodes that translate connections
 //!  socket_option, packet: system calls without a safe wrapper in the libraries used
 //! ```
 //! Invariants: this crate contains no policy. Codecs are pure and total: a malformed message is an error,
@@ -16,6 +17,7 @@ pub mod conntrack;
 pub mod links;
 pub mod netlink;
 pub mod nftables;
+pub mod owner_routes;
 pub mod packet;
 pub mod service_routes;
 pub mod socket_option;

@@ -18,7 +18,7 @@ use model::{
     cluster::compiled::CompiledService,
     kinds::resource::ServiceKey,
     observed::health::{may_have_default_check, with_default_check},
-    wire::{feed::AddressState, report::FailureReason},
+    wire::feed::AddressState,
 };
 use speaker::routing::{
     self, Routing,
@@ -142,7 +142,7 @@ impl Agent {
         }
         let failure = self.derived.unsupported().get(service).or_else(|| self.outcomes.failure(service));
         // The kernel serves the other ports at the addresses.
-        let failure = failure.filter(|failure| failure.reason != FailureReason::PartlyUnsupported);
+        let failure = failure.filter(|failure| !failure.reason.is_served());
         Some(failure.map_or(Gate::Open, |failure| Gate::Closed(failure.message.clone())))
     }
 

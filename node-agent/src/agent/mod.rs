@@ -26,6 +26,7 @@ mod passes;
 mod rates;
 mod refusals;
 mod routes;
+mod segments;
 mod spans;
 mod status;
 pub mod thread;
@@ -115,6 +116,8 @@ pub struct Agent {
     /// Setting of the control server for checks by default that the health checker follows.
     has_default_checks: bool,
     spans: spans::ApplySpans,
+    /// Time of the next look at the networks of the interfaces.
+    segments_at: Instant,
 }
 
 /// Pending full pass, which reads the kernel and applies the whole state: the cause of the pass, and the
@@ -170,6 +173,7 @@ impl Agent {
         let backends = Backends::open(kernel.open, defaults.backend(state.node()), &fallback, now)?;
         let mut derived = DesiredBuilder::new(node, defaults.clone());
         let services = state.services().keys().cloned().collect();
+        let _no_service_depends_on_them_yet = derived.set_networks(segments::read(), &state);
         let _first_look_covers_everything = derived.update(
             &state,
             ChangedObjects { services, network: true, node: true, ..ChangedObjects::default() },
@@ -205,6 +209,7 @@ impl Agent {
             refusals: refusals::Watch::default(),
             has_default_checks: false,
             spans: spans::ApplySpans::default(),
+            segments_at: now,
         })
     }
 
@@ -254,6 +259,7 @@ impl Agent {
         if self.backends.change_at().is_some_and(|at| now >= at) {
             self.change_backend(now, random);
         }
+        self.follow_segments(now);
         if self.full_look.is_none_or(|look| now >= look.not_before) {
             self.turn_kernel(now, random);
         }

@@ -107,12 +107,17 @@ impl Outcomes {
         let aside = self.aside.iter().filter(|(service, _)| {
             !self.refused.contains_key(*service) && !unsupported.contains_key(*service)
         });
-        let total = (self.refused.len() + aside.clone().count() + unsupported.len()) as u64;
+        let severable = derived.severable().iter().filter(|(service, _)| {
+            !self.refused.contains_key(*service) && !self.aside.contains_key(*service)
+        });
+        let total =
+            (self.refused.len() + aside.clone().count() + unsupported.len() + severable.clone().count())
+                as u64;
         if let Some(shown) = self.shown.as_ref().filter(|shown| shown.unsupported_version == version) {
             return (Arc::clone(&shown.failures), total);
         }
         // Kernel rejections come first: they are news, while an unsupported field is visible in the Service.
-        let all = self.refused.iter().chain(aside).chain(unsupported).take(FAILURES_MAX);
+        let all = self.refused.iter().chain(aside).chain(unsupported).chain(severable).take(FAILURES_MAX);
         let failures = Arc::new(all.map(|(key, failure)| (key.clone(), failure.clone())).collect());
         self.shown = Some(FailureCache { failures: Arc::clone(&failures), unsupported_version: version });
         (failures, total)

@@ -8,11 +8,12 @@ use std::{
 
 use base::limit_message;
 use dataplane::{DesiredProgram, DesiredState};
+use ipnet::IpNet;
 use model::{
     cluster::compiled::{CompiledService, UnsupportedField},
-    kinds::resource::ServiceKey,
+    kinds::{node::ProxyMode, resource::ServiceKey},
     primitives::name::Name,
-    program::{self as program, NodeLocation},
+    program::{self as program, NodeLocation, Program},
     wire::report::{Failure, FailureReason},
 };
 
@@ -29,6 +30,13 @@ pub struct DesiredBuilder {
     desired: DesiredState,
     unsupported: BTreeMap<ServiceKey, Failure>,
     unsupported_version: u64,
+    /// Services whose connections should survive the loss of an announcing node, and do not on this node.
+    severable: BTreeMap<ServiceKey, Failure>,
+    /// Services whose connections should survive, whose programs depend on `networks` and on the mode.
+    surviving: BTreeSet<ServiceKey>,
+    /// Networks of the interfaces of this node.
+    networks: BTreeSet<IpNet>,
+    mode: ProxyMode,
 }
 
 /// Effect of a state change on the kernel, which determines the extent of the next kernel update.
@@ -51,7 +59,40 @@ impl DesiredBuilder {
             desired: DesiredState::default(),
             unsupported: BTreeMap::new(),
             unsupported_version: 0,
+            severable: BTreeMap::new(),
+            surviving: BTreeSet::new(),
+            networks: BTreeSet::new(),
+            mode: ProxyMode::default(),
         }
+    }
+
+    /// Sets the networks of the interfaces of this node, on which other nodes are reached directly. Returns the
+    /// Services whose programs have changed.
+    pub fn set_networks(&mut self, networks: BTreeSet<IpNet>, state: &State) -> BTreeSet<ServiceKey> {
+        if networks == self.networks {
+            return BTreeSet::new();
+        }
+        self.networks = networks;
+        let services = self.surviving.clone();
+        for key in &services {
+            if let Some(service) = state.services().get(key) {
+                self.set(key, service);
+            }
+        }
+        services
+    }
+
+    /// Returns true if programs depend on the networks of the interfaces.
+    #[must_use]
+    pub fn depends_on_networks(&self) -> bool {
+        !self.surviving.is_empty()
+    }
+
+    /// Returns the Services that this node serves, but whose connections end with the node that announces their
+    /// address, although they should survive.
+    #[must_use]
+    pub const fn severable(&self) -> &BTreeMap<ServiceKey, Failure> {
+        &self.severable
     }
 
     /// Returns the name of the node.
@@ -89,6 +130,11 @@ impl DesiredBuilder {
             self.place.zone.clone_from(&state.node().zone);
             services.extend(state.services().keys().cloned());
         }
+        let mode = self.defaults.backend(state.node()).mode;
+        if mode != self.mode {
+            self.mode = mode;
+            services.extend(self.surviving.iter().cloned());
+        }
         for key in &services {
             match state.services().get(key) {
                 Some(service) => self.set(key, service),
@@ -106,8 +152,9 @@ impl DesiredBuilder {
 
     fn set(&mut self, key: &ServiceKey, service: &CompiledService) {
         match program::program(service, &self.place) {
-            Ok(program) => {
+            Ok(mut program) => {
                 self.clear_unsupported(key);
+                self.divide(key, service, &mut program);
                 let program = DesiredProgram { revision: service.revision, program: Arc::new(program) };
                 self.desired.programs.insert(key.clone(), program);
             }
@@ -124,13 +171,46 @@ impl DesiredBuilder {
         }
     }
 
+    /// Puts the Service on the two-stage path, if its connections must survive.
+    fn divide(&mut self, key: &ServiceKey, service: &CompiledService, program: &mut Program) {
+        if service.survival.is_none() {
+            self.surviving.remove(key);
+            return;
+        }
+        self.surviving.insert(key.clone());
+        let obstacles = match self.mode {
+            ProxyMode::Nftables => {
+                program::survival::divide(program, service, &self.place.node, &self.networks)
+            }
+            ProxyMode::Iptables | ProxyMode::Ipvs | ProxyMode::Userspace => {
+                BTreeSet::from(["only mode nftables keeps connections".to_owned()])
+            }
+        };
+        if !obstacles.is_empty() {
+            let causes: Vec<_> = obstacles.into_iter().collect();
+            let message = format!(
+                "established connections end with the node that announces the address: {}",
+                causes.join("; ")
+            );
+            let failure = Failure {
+                revision: service.revision,
+                reason: FailureReason::SurvivalUnavailable,
+                message: limit_message(message),
+            };
+            self.severable.insert(key.clone(), failure);
+            self.unsupported_version += 1;
+        }
+    }
+
     fn remove(&mut self, key: &ServiceKey) {
         self.desired.programs.remove(key);
+        self.surviving.remove(key);
         self.clear_unsupported(key);
     }
 
     fn clear_unsupported(&mut self, key: &ServiceKey) {
-        if self.unsupported.remove(key).is_some() {
+        let (unsupported, severable) = (self.unsupported.remove(key), self.severable.remove(key));
+        if unsupported.or(severable).is_some() {
             self.unsupported_version += 1;
         }
     }

@@ -247,6 +247,22 @@ fn waits_after_failures_grow_to_a_bound() {
     assert!(waits[10..].iter().all(|wait| (29_900..=30_000).contains(wait)), "{waits:?}");
 }
 
+/// A Service whose connections should survive, but whose endpoint has no node, is served and reported.
+#[test]
+fn a_service_whose_connections_cannot_survive_is_served_and_reported() {
+    let (_dir, mut node) = fresh("severable");
+    let mut wanted = service(1, 1, 9);
+    wanted.load_balancer_ips = vec!["192.0.2.100".parse().unwrap()];
+    wanted.survival = Some(Box::default());
+    node.take([full("7-10", vec![wanted])]);
+    assert_eq!(node.programmed(), ["default/s1"]);
+    assert_eq!(node.failures(), [("default/s1".to_owned(), FailureReason::SurvivalUnavailable)]);
+    let failure = &node.status().failures[&service_key(1)];
+    assert!(failure.message.ends_with(": the endpoint 10.244.1.1 has no node"), "{}", failure.message);
+    node.take([delta("7-11", vec![service(1, 1, 11)])]);
+    assert_eq!(node.failures(), []);
+}
+
 #[test]
 fn a_service_that_asks_for_what_is_not_carried_out_fails_alone() {
     let (_dir, mut node) = fresh("unsupported");

@@ -76,6 +76,7 @@ mod service_routes;
 mod several_controls;
 mod state_guard;
 mod support;
+mod survival;
 mod testbed;
 mod userspace_agent;
 mod userspace_connections;

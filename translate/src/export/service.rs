@@ -120,6 +120,7 @@ fn only_here(line: &mut DocumentDraft<'_>, spec: &ServiceSpec) {
         scheduler_flags,
         forwarding_method,
         proxy_protocol,
+        connections,
         health_check,
         removal_policy,
         drain_seconds,
@@ -134,6 +135,7 @@ fn only_here(line: &mut DocumentDraft<'_>, spec: &ServiceSpec) {
     line.lost("schedulerFlags", !scheduler_flags.is_empty(), NOTHING);
     line.lost("forwardingMethod", *forwarding_method != ForwardingMethod::Masquerade, NOTHING);
     line.lost("proxyProtocol", proxy_protocol.is_some(), NOTHING);
+    line.lost("connections", !connections.is_default(), NOTHING);
     line.lost(
         "healthCheck",
         health_check.is_some(),

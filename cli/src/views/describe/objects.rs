@@ -2,6 +2,7 @@
 
 use model::{
     kinds::{
+        connections::Survive,
         endpoint_set::Endpoint,
         maintenance::{Maintenance, MaintenanceMode},
         node::ProxyOptions,
@@ -76,6 +77,9 @@ pub(crate) fn service(page: &mut Page, object: &Service) {
     }
     if spec.forwarding_method != ForwardingMethod::Masquerade {
         page.field("Forwarding", &word(&spec.forwarding_method));
+    }
+    if spec.connections.survive == Survive::Always {
+        page.field("Connections", "survive the loss of every node but the one of their endpoint");
     }
     if let Some(check) = &spec.health_check {
         let (every, within) = (check.interval_ms, check.timeout_ms);

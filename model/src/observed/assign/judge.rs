@@ -20,7 +20,7 @@ use crate::{
     },
     observed::rollup::{NodeView, is_served},
     primitives::{name::Name, net::IpFamily, quantity::Position},
-    wire::report::{Facts, FailureReason, Report},
+    wire::report::{Facts, Report},
 };
 
 /// Result of the evaluation of all nodes as candidates for one address.
@@ -261,7 +261,7 @@ impl EvaluationContext<'_> {
             // A failure of an older form counts until a newer form is known to have succeeded.
             let verified = is_served(view, &key, wanted);
             match report.failures.get(&key) {
-                Some(failure) if !verified && failure.reason != FailureReason::PartlyUnsupported => {
+                Some(failure) if !verified && !failure.reason.is_served() => {
                     return Some(IneligibleReason::Failed(key, failure.message.clone()));
                 }
                 Some(_) | None => {}

@@ -137,14 +137,21 @@ impl NftablesBackend {
     /// Sends commands as one transaction and updates the counters.
     pub(super) fn send(&mut self, commands: &[NftCommand]) -> io::Result<Result<(), RejectedTransaction>> {
         let table = self.options.table;
-        let messages: Vec<_> = commands.iter().map(|command| command.message(table)).collect();
-        let outcome = transaction::commit(&mut self.netlink, &messages)?;
+        self.send_messages(&commands.iter().map(|command| command.message(table)).collect::<Vec<_>>())
+    }
+
+    /// Sends messages as one transaction and updates the counters.
+    pub(super) fn send_messages(
+        &mut self,
+        messages: &[Message],
+    ) -> io::Result<Result<(), RejectedTransaction>> {
+        let outcome = transaction::commit(&mut self.netlink, messages)?;
         if outcome.is_ok() && !messages.is_empty() {
             // The kernel increments the generation with every transaction and skips 0.
             self.generation = self.generation.checked_add(1).unwrap_or(1);
             self.counters.transactions += 1;
             self.counters.messages += u64::try_from(messages.len()).unwrap_or(u64::MAX);
-            self.counters.bytes += Message::total_bytes(&messages);
+            self.counters.bytes += Message::total_bytes(messages);
         }
         Ok(outcome)
     }

@@ -14,7 +14,7 @@ use model::{
         net::{self, IpFamily},
         quantity::Weight,
     },
-    program::{Frontend, Masquerade, Program, Route, Target, Targets, Verdict, table},
+    program::{Frontend, Masquerade, Program, Route, Target, Targets, Verdict, survival, table},
 };
 
 use super::{
@@ -173,6 +173,9 @@ fn slots(
     held: impl FnOnce() -> Vec<Option<Target>>,
 ) -> Vec<Target> {
     let is_sticky = route.affinity_seconds.is_some();
+    if route.owners.is_some() {
+        return table::table(targets, survival::SLOTS);
+    }
     if is_maglev(route) {
         return table::table(
             targets,
@@ -181,6 +184,19 @@ fn slots(
     }
     let counts = if is_sticky { slots::affinity_counts(targets) } else { slots::counts(targets) };
     slots::layout(&held(), &counts)
+}
+
+/// Method by which packets on the two-stage path pick a slot, and the owner of each slot: the address of another node,
+/// or `None` for this node.
+pub(super) type SlotAssignment = (Choice, Vec<Option<IpAddr>>);
+
+/// Returns the owners of the slots of a frontend; `None` if it has no two-stage path.
+pub(super) fn owners(frontend: &Frontend, route: &Route) -> Option<SlotAssignment> {
+    let owners = &route.owners.as_ref()?.0;
+    let targets = resolved(frontend, route.from_elsewhere.targets()?);
+    let choice = choice(route).ok().filter(|_| place(frontend) == LookupType::Address)?;
+    let slots = table::table(&targets, survival::SLOTS);
+    Some((choice, slots.iter().map(|target| owners.get(&target.address).copied()).collect()))
 }
 
 fn is_maglev(route: &Route) -> bool {

@@ -415,7 +415,7 @@ fn target_value(target: &Target) -> Vec<u8> {
     value
 }
 
-fn frontend_key(frontend: &Frontend) -> Vec<u8> {
+pub(super) fn frontend_key(frontend: &Frontend) -> Vec<u8> {
     let mut key = match frontend.destination {
         Destination::Address(address) => address_bytes(address),
         Destination::AnyLocal(_) => Vec::new(),
@@ -428,7 +428,7 @@ fn frontend_key(frontend: &Frontend) -> Vec<u8> {
     key
 }
 
-fn address_bytes(address: IpAddr) -> Vec<u8> {
+pub(super) fn address_bytes(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),
@@ -450,6 +450,13 @@ const fn ports_bytes(ports: PortRange) -> [u8; 4] {
 #[must_use]
 pub fn group_of(key: &[u8]) -> Option<GroupId> {
     Fields(key).take().map(|bytes| GroupId(u32::from_ne_bytes(bytes)))
+}
+
+/// Parses the key of a frontend of one address and port, and the number after it, if there is one.
+pub(super) fn parse_frontend(family: IpFamily, key: &[u8]) -> Option<(Frontend, Option<u32>)> {
+    let mut key = Fields(key);
+    let frontend = key.frontend(LookupType::Address, family)?;
+    Some((frontend, key.take().map(u32::from_ne_bytes)))
 }
 
 /// Remaining bytes of a key or value while it is decoded field by field.

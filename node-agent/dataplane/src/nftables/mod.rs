@@ -31,6 +31,7 @@ pub mod listing;
 pub mod mirror;
 mod notes;
 mod number;
+mod owners;
 pub mod parse;
 pub mod plan;
 mod preview;
@@ -103,6 +104,8 @@ pub struct NftablesBackend {
     /// Generation of the nf_tables ruleset at which the mirror was correct.
     generation: u32,
     claims: Claims,
+    /// Table of the two-stage path.
+    owners: owners::OwnerTable,
     /// Pick chains (which pick a target slot) created in this pass, whose rules are read back.
     chains_made: BTreeSet<Pick>,
     tally: traffic::Tally,
@@ -134,6 +137,7 @@ impl NftablesBackend {
             mirror: None,
             generation: 0,
             claims: Claims::default(),
+            owners: owners::OwnerTable::default(),
             chains_made: BTreeSet::new(),
             tally: traffic::Tally::default(),
             forgetting: forget::Forgetting::default(),
@@ -237,6 +241,7 @@ impl NftablesBackend {
         self.chains_made.clear();
         let mut failed = self.commit_plan(&plan, pass)?;
         self.verify(desired, &touched, plan, everything, &mut failed)?;
+        self.follow_owners(&touched, &desired.networks, everything, pass)?;
         affected.extend(
             touched.frontends.keys().flat_map(|frontend| self.claims.claimants(frontend).iter().cloned()),
         );
@@ -337,6 +342,7 @@ impl Dataplane for NftablesBackend {
         let read = self.read();
         let (mirror, generation) =
             read.map_err(|source| KernelError { action: "reading our table".into(), source })?;
+        self.observe_owners()?;
         (self.mirror, self.generation) = (Some(mirror), generation);
         // The previous process may have ended before its cleanup.
         self.forgetting.note();
@@ -367,6 +373,7 @@ impl Dataplane for NftablesBackend {
             action: "deleting affinity entries of removed frontends".into(),
             source,
         })?;
+        self.keep_owner_routes()?;
         let swept = self.sweep();
         swept.map_err(|source| KernelError { action: "removing unused chains".into(), source })
     }
@@ -428,7 +435,7 @@ impl Dataplane for NftablesBackend {
             let outcome = outcome.and_then(|refused| refused.map_err(RejectedTransaction::to_error));
             outcome.map_err(|source| KernelError { action: "deleting our table".into(), source })?;
         }
-        Ok(objects)
+        Ok(objects + self.clean_owners()?)
     }
 
     fn counters(&self) -> KernelCounters {

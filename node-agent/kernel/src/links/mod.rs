@@ -11,7 +11,7 @@ pub mod parse;
 use std::{collections::BTreeMap, net::IpAddr};
 
 pub use self::{
-    local::{ip_of, local_addresses},
+    local::{ip_of, local_addresses, local_networks},
     mac::Mac,
 };
 use imbl::OrdMap;

@@ -50,6 +50,14 @@ pub enum Expr {
     LoadDestinationPort(Register),
     /// Loads the source port of TCP, UDP or SCTP.
     LoadSourcePort(Register),
+    /// Loads the flags of the TCP header, one byte.
+    LoadTcpFlags(Register),
+    /// Loads the 16-bit word of the network header that contains the time to live or hop limit.
+    LoadHopLimit(IpFamily, Register),
+    /// Replaces the word that [`Expr::LoadHopLimit`] loads by the register, and updates the checksum of IPv4.
+    StoreHopLimit(IpFamily, Register),
+    /// Exempts the packet from connection tracking.
+    Notrack,
     /// Loads the type of an ICMP or ICMPv6 message.
     LoadIcmpType(Register),
     /// Loads the routing type of the source address (`fib saddr type`), which is `RTN_LOCAL` for addresses of
@@ -190,6 +198,8 @@ pub enum VerdictExpr {
     Goto(String),
     /// Drop of the packet.
     Drop,
+    /// End of the base chain; the packet continues at the next hook.
+    Accept,
 }
 
 impl Expr {
@@ -250,6 +260,19 @@ impl Expr {
             Self::LoadDestinationFirstByte(to) => payload(Header::Network, 16, 1, *to),
             Self::LoadDestinationPort(to) => payload(Header::Transport, 2, 2, *to),
             Self::LoadSourcePort(to) => payload(Header::Transport, 0, 2, *to),
+            Self::LoadTcpFlags(to) => payload(Header::Transport, 13, 1, *to),
+            Self::LoadHopLimit(family, to) => payload(Header::Network, hop_limit_at(*family), 2, *to),
+            Self::StoreHopLimit(family, from) => {
+                let attributes = Attributes::default().be32(2, 1).be32(3, hop_limit_at(*family)).be32(4, 2);
+                // NFT_PAYLOAD_CSUM_INET at offset 10; IPv6 has no checksum.
+                let (kind, at) = match family {
+                    IpFamily::V4 => (1, 10),
+                    IpFamily::V6 => (0, 0),
+                };
+                let attributes = attributes.be32(5, from.0).be32(6, kind).be32(7, at).be32(8, 0);
+                Shape::new("payload", 8, attributes)
+            }
+            Self::Notrack => Shape::new("notrack", 0, empty()),
             Self::LoadIcmpType(to) => payload(Header::Transport, 0, 1, *to),
             // NFT_FIB_RESULT_ADDRTYPE by NFTA_FIB_F_SADDR.
             Self::LoadSourceIsLocal(to) => Shape::new("fib", 3, empty().be32(1, to.0).be32(2, 3).be32(3, 1)),
@@ -322,6 +345,8 @@ impl VerdictExpr {
             Self::Jump(chain) => (uapi::NFT_JUMP, Some(chain)),
             Self::Goto(chain) => (uapi::NFT_GOTO, Some(chain)),
             Self::Drop => (uapi::NF_DROP, None),
+            // NF_ACCEPT.
+            Self::Accept => (1, None),
         };
         let attributes = Attributes::default().bytes(uapi::NFTA_VERDICT_CODE, &code.to_be_bytes());
         match chain {
@@ -353,6 +378,14 @@ struct Shape {
 impl Shape {
     const fn new(name: &'static str, attribute_max: u16, data: Attributes) -> Self {
         Self { name, attribute_max, data }
+    }
+}
+
+/// Returns the offset in the network header of the word with the time to live (first byte) or hop limit (second byte).
+const fn hop_limit_at(family: IpFamily) -> u32 {
+    match family {
+        IpFamily::V4 => 8,
+        IpFamily::V6 => 6,
     }
 }
 
@@ -439,6 +472,10 @@ impl fmt::Display for Expr {
             Self::LoadDestinationFirstByte(to) => write!(f, "r{} = daddr[0]", to.0),
             Self::LoadDestinationPort(to) => write!(f, "r{} = dport", to.0),
             Self::LoadSourcePort(to) => write!(f, "r{} = sport", to.0),
+            Self::LoadTcpFlags(to) => write!(f, "r{} = tcp flags", to.0),
+            Self::LoadHopLimit(_, to) => write!(f, "r{} = hop limit", to.0),
+            Self::StoreHopLimit(_, from) => write!(f, "hop limit = r{}", from.0),
+            Self::Notrack => f.write_str("notrack"),
             Self::LoadIcmpType(to) => write!(f, "r{} = icmp type", to.0),
             Self::LoadSourceIsLocal(to) => write!(f, "r{} = fib saddr type", to.0),
             Self::LoadDestinationIsLocal(to) => write!(f, "r{} = fib daddr type", to.0),
@@ -474,6 +511,7 @@ impl fmt::Display for Expr {
             Self::Verdict(VerdictExpr::Jump(chain)) => write!(f, "jump {chain}"),
             Self::Verdict(VerdictExpr::Goto(chain)) => write!(f, "goto {chain}"),
             Self::Verdict(VerdictExpr::Drop) => f.write_str("drop"),
+            Self::Verdict(VerdictExpr::Accept) => f.write_str("accept"),
         }
     }
 }

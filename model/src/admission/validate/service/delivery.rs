@@ -1,9 +1,12 @@
 //! Validation rules of a Service's settings for connection scheduling, the PROXY protocol, and draining.
 
 use crate::{
-    kinds::service::{
-        DRAIN_SECONDS_MAX, Protocol, ProxyProtocol, RemovalPolicy, SCHEDULER_LENGTH_MAX, SchedulerFlag,
-        ServiceSpec,
+    kinds::{
+        connections::Survive,
+        service::{
+            DRAIN_SECONDS_MAX, Protocol, ProxyProtocol, RemovalPolicy, SCHEDULER_LENGTH_MAX, SchedulerFlag,
+            ServiceSpec, ServiceType, SessionAffinity, TrafficPolicy,
+        },
     },
     primitives::violation::{
         Violation,
@@ -15,6 +18,7 @@ pub(super) fn validate(spec: &ServiceSpec, found: &mut Vec<Violation>) {
     scheduler(spec, found);
     proxy_protocol(spec, found);
     drain(spec, found);
+    survival(spec, found);
     if let Some(maintenance) = &spec.maintenance {
         maintenance.validate("/spec/maintenance", found);
     }
@@ -65,6 +69,34 @@ fn proxy_protocol(spec: &ServiceSpec, found: &mut Vec<Violation>) {
         let hint = "give the ports of that protocol a Service of their own";
         found.push(Violation::new("/spec/proxyProtocol", Conflict, message).hint(hint));
     }
+}
+
+/// Rejects survival of connections together with settings by which nodes would select different endpoints for the same
+/// client, or which need the state of one node.
+fn survival(spec: &ServiceSpec, found: &mut Vec<Violation>) {
+    if spec.connections.survive == Survive::Never {
+        return;
+    }
+    let is_other_scheduler = spec.scheduler.as_ref().is_some_and(|scheduler| scheduler.0.as_str() != "mh");
+    let conflicts = [
+        (spec.service_type != ServiceType::LoadBalancer, "type is LoadBalancer"),
+        (spec.external_traffic_policy == TrafficPolicy::Local, "externalTrafficPolicy is Cluster"),
+        (
+            spec.session_affinity != SessionAffinity::None,
+            "sessionAffinity is None (scheduler mh keeps clients)",
+        ),
+        (spec.traffic_distribution.is_some(), "trafficDistribution is left out"),
+        (spec.proxy_protocol.is_some(), "proxyProtocol is left out (endpoints see the client address)"),
+        (is_other_scheduler, "scheduler is mh or left out"),
+        (spec.scheduler_flags.contains(&SchedulerFlag::OnePacket), "schedulerFlags has no onePacket"),
+        (spec.ports.iter().any(|port| port.protocol == Protocol::Sctp), "all ports are TCP or UDP"),
+        (spec.ports.iter().any(|port| port.end_port.is_some()), "no port has endPort"),
+    ];
+    let conflicts = conflicts.into_iter().filter(|(is_conflict, _)| *is_conflict);
+    found.extend(conflicts.map(|(_, condition)| {
+        let message = format!("must be Never unless {condition}");
+        Violation::new("/spec/connections/survive", Conflict, message)
+    }));
 }
 
 fn drain(spec: &ServiceSpec, found: &mut Vec<Violation>) {

@@ -238,7 +238,8 @@ impl RelayClient {
                     FailureReason::KernelRefused | FailureReason::VerificationFailed => true,
                     FailureReason::Unsupported
                     | FailureReason::PartlyUnsupported
-                    | FailureReason::PortUnavailable => false,
+                    | FailureReason::PortUnavailable
+                    | FailureReason::SurvivalUnavailable => false,
                 },
                 Outcome::Verified => false,
             };

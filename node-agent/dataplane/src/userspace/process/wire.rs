@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::{KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic};
 
 /// Version of the messages that follow a greeting. Increased by every change of their encoding.
-pub const PROTOCOL: u32 = 7;
+pub const PROTOCOL: u32 = 8;
 /// First field of every greeting and welcome, by which a wrong peer is detected.
 pub const MAGIC: [u8; 8] = *b"tg-relay";
 /// Maximum size of a greeting, welcome or farewell, in bytes.

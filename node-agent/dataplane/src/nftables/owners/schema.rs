@@ -1,0 +1,381 @@
+//! Fixed schema of the table of the two-stage path: sets, maps, chains and rules. Does no I/O.
+//!
+//! ```text
+//! forward      (raw, before connection tracking): slots of other nodes ─▶ mark of the owner, no connection tracking
+//! former       (after connection tracking): connections that this node does not translate, of slots that moved
+//!                 away from this node  ─▶ mark of the owner
+//!                 to this node, no SYN ─▶ mark of the former owner, once
+//! untranslated (before destination NAT): connections with such a mark stay untranslated
+//! ```
+//! The mark selects a route to the owner (`kernel::owner_routes`).
+
+use std::fmt;
+
+use kernel::{
+    netlink::wire::{Attributes, Message},
+    nftables::{
+        Hook,
+        expr::{Expr, Meta, Register, VerdictExpr},
+        nfproto,
+        render::message,
+        uapi,
+    },
+    owner_routes::MARK_MASK,
+};
+use model::{primitives::net::IpFamily, program::survival};
+
+use super::super::{
+    notes,
+    schema::{Choice, LookupType, SetId, SetRole},
+};
+
+/// Set or map of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct OwnerSet {
+    pub(super) role: OwnerRole,
+    pub(super) family: IpFamily,
+}
+
+/// Purpose of a set or map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum OwnerRole {
+    /// Workload networks of this node, whose connections this node translates itself.
+    Workloads,
+    /// Frontends whose slot is a hash of the source address.
+    BySource,
+    /// Frontends whose slot is a hash of source address and port.
+    ByPort,
+    /// Map from frontend and slot to the mark of the owner, for slots of other nodes.
+    Owners,
+    /// The same for slots of other nodes that this node had before.
+    Former,
+    /// Map from frontend and slot to the mark of the former owner, for slots of this node.
+    Previous,
+}
+
+/// Base chain of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum OwnerChain {
+    /// Chain before connection tracking.
+    Forward,
+    /// Chain after connection tracking.
+    Former,
+    /// Chain before destination NAT.
+    Untranslated,
+}
+
+impl OwnerSet {
+    const ROLES: [OwnerRole; 6] = [
+        OwnerRole::Workloads,
+        OwnerRole::BySource,
+        OwnerRole::ByPort,
+        OwnerRole::Owners,
+        OwnerRole::Former,
+        OwnerRole::Previous,
+    ];
+
+    /// Returns all sets, in creation order.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        Self::ROLES.into_iter().flat_map(|role| IpFamily::ALL.map(|family| Self { role, family }))
+    }
+
+    /// Returns the set with this name, or `None` for a name outside of the schema.
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        Self::all().find(|set| set.to_string() == name)
+    }
+
+    /// Returns the flags of the set, the types of its key as `nft` numbers them, and the length of the key in bytes.
+    pub(super) const fn shape(self) -> (u32, u32, u32) {
+        let (address, bytes) = match self.family {
+            IpFamily::V4 => (7, 4),
+            IpFamily::V6 => (8, 16),
+        };
+        // Address, protocol (12), port (13), integer (4).
+        let frontend = (((address << 6) | 12) << 6) | 13;
+        match self.role {
+            OwnerRole::Workloads => (uapi::NFT_SET_INTERVAL, address, bytes),
+            OwnerRole::BySource | OwnerRole::ByPort => (0, frontend, bytes + 8),
+            OwnerRole::Owners | OwnerRole::Former | OwnerRole::Previous => {
+                (uapi::NFT_SET_MAP, (frontend << 6) | 4, bytes + 12)
+            }
+        }
+    }
+
+    /// Returns the message that creates the set.
+    pub(super) fn definition(self, table: &str) -> Message {
+        let (flags, key_type, key_length) = self.shape();
+        let id = (1u32..).zip(Self::all()).find(|(_, other)| *other == self).map_or(0, |(id, _)| id);
+        let mut attributes = Attributes::default()
+            .text(uapi::NFTA_SET_TABLE, table)
+            .text(uapi::NFTA_SET_NAME, &self.to_string())
+            .be32(uapi::NFTA_SET_FLAGS, flags)
+            .be32(uapi::NFTA_SET_KEY_TYPE, key_type)
+            .be32(uapi::NFTA_SET_KEY_LEN, key_length)
+            .be32(uapi::NFTA_SET_ID, id);
+        if flags & uapi::NFT_SET_MAP != 0 {
+            // A mark (19).
+            attributes = attributes.be32(uapi::NFTA_SET_DATA_TYPE, 19).be32(uapi::NFTA_SET_DATA_LEN, 4);
+            // Key and value have the types of this map.
+            let alike = SetId::new(SetRole::AffinitySlots(LookupType::Address), self.family);
+            if let Some(notes) = notes::key_and_value(alike) {
+                attributes = attributes.bytes(uapi::NFTA_SET_USERDATA, &notes);
+            }
+        }
+        message(uapi::NFT_MSG_NEWSET, uapi::NLM_F_CREATE, attributes)
+    }
+}
+
+impl fmt::Display for OwnerSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.role {
+            OwnerRole::Workloads => "workloads",
+            OwnerRole::BySource => "by-source",
+            OwnerRole::ByPort => "by-port",
+            OwnerRole::Owners => "owners",
+            OwnerRole::Former => "former",
+            OwnerRole::Previous => "previous",
+        })?;
+        f.write_str(match self.family {
+            IpFamily::V4 => "4",
+            IpFamily::V6 => "6",
+        })
+    }
+}
+
+impl OwnerChain {
+    /// All chains, in creation order.
+    pub(super) const ALL: [Self; 3] = [Self::Forward, Self::Former, Self::Untranslated];
+
+    /// Returns the name of the chain.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Former => "former",
+            Self::Untranslated => "untranslated",
+        }
+    }
+
+    /// Returns the hook of the chain: before connection tracking (-200), between it and destination NAT (-100), and
+    /// before destination NAT of the Services.
+    pub(super) const fn hook(self) -> Hook {
+        let priority = match self {
+            Self::Forward => -300,
+            Self::Former => -150,
+            Self::Untranslated => -105,
+        };
+        Hook { number: uapi::NF_INET_PRE_ROUTING, priority }
+    }
+
+    /// Returns the type of the chain.
+    pub(super) const fn chain_type(self) -> &'static str {
+        match self {
+            Self::Forward | Self::Former => "filter",
+            Self::Untranslated => "nat",
+        }
+    }
+
+    /// Returns the rules of the chain, each as a list of expressions.
+    pub(super) fn rules(self) -> Vec<Vec<Expr>> {
+        let by_family = |rule: fn(IpFamily) -> Vec<Expr>| IpFamily::ALL.map(rule).to_vec();
+        match self {
+            Self::Forward => {
+                let mut rules = by_family(from_workloads);
+                rules.extend(each(|lookup| lookup.rule(Vec::new(), OwnerRole::Owners, vec![Expr::Notrack])));
+                // A new connection is not tracked: only one direction of it would be seen here.
+                rules.extend(each(|lookup| lookup.rule(is_syn(), OwnerRole::Former, vec![Expr::Notrack])));
+                rules
+            }
+            Self::Former => {
+                let mut rules = by_family(from_workloads);
+                rules.extend(each(|lookup| lookup.rule(is_untranslated(), OwnerRole::Former, Vec::new())));
+                rules.extend(each(|lookup| {
+                    let mut conditions = is_untranslated();
+                    conditions.extend(is_within());
+                    conditions.extend(may_hop(lookup.family));
+                    lookup.rule(conditions, OwnerRole::Previous, limit_hops(lookup.family))
+                }));
+                rules
+            }
+            Self::Untranslated => by_family(keep_destination),
+        }
+    }
+
+    /// Returns the message that creates the chain without rules.
+    pub(super) fn definition(self, table: &str) -> Message {
+        let hook = self.hook();
+        let place = Attributes::default().be32(uapi::NFTA_HOOK_HOOKNUM, hook.number);
+        let place = place.bytes(uapi::NFTA_HOOK_PRIORITY, &hook.priority.to_be_bytes());
+        let attributes = Attributes::default()
+            .text(uapi::NFTA_CHAIN_TABLE, table)
+            .text(uapi::NFTA_CHAIN_NAME, self.name())
+            .nested(uapi::NFTA_CHAIN_HOOK, &place)
+            .text(uapi::NFTA_CHAIN_TYPE, self.chain_type())
+            .be32(uapi::NFTA_CHAIN_POLICY, uapi::NF_ACCEPT);
+        message(uapi::NFT_MSG_NEWCHAIN, uapi::NLM_F_CREATE, attributes)
+    }
+
+    /// Returns the messages that append the rules.
+    pub(super) fn rule_messages(self, table: &str) -> Vec<Message> {
+        let rule = |exprs: Vec<Expr>| {
+            let list = exprs
+                .iter()
+                .fold(Attributes::default(), |list, expr| list.nested(uapi::NFTA_LIST_ELEM, &expr.encode()));
+            let attributes = Attributes::default()
+                .text(uapi::NFTA_RULE_TABLE, table)
+                .text(uapi::NFTA_RULE_CHAIN, self.name())
+                .nested(uapi::NFTA_RULE_EXPRESSIONS, &list);
+            message(uapi::NFT_MSG_NEWRULE, uapi::NLM_F_CREATE | uapi::NLM_F_APPEND, attributes)
+        };
+        self.rules().into_iter().map(rule).collect()
+    }
+}
+
+/// Lookup of the slot of a packet.
+#[derive(Clone, Copy)]
+struct SlotLookup {
+    family: IpFamily,
+    choice: Choice,
+}
+
+fn each(rule: impl Fn(SlotLookup) -> Vec<Expr>) -> Vec<Vec<Expr>> {
+    let choices = [Choice::SourceAddress, Choice::SourceAddressAndPort];
+    let lookup = |family| choices.map(|choice| SlotLookup { family, choice });
+    IpFamily::ALL.into_iter().flat_map(lookup).map(rule).collect()
+}
+
+impl SlotLookup {
+    const fn address_words(self) -> u32 {
+        match self.family {
+            IpFamily::V4 => 1,
+            IpFamily::V6 => 4,
+        }
+    }
+
+    /// Returns a rule that stores the value of the map as the packet mark, if the conditions hold, and then evaluates
+    /// `after`. The hash must equal that of the chains which translate (`rules.rs`), so that the owner selects a target
+    /// of its own.
+    fn rule(self, conditions: Vec<Expr>, map: OwnerRole, after: Vec<Expr>) -> Vec<Expr> {
+        let family = self.family;
+        let (words, first) = (self.address_words(), Register::word(0));
+        let key_word = words + 2;
+        let (key, slot) = (Register::word(key_word), Register::word(key_word + words + 2));
+        let (set, hashed) = match self.choice {
+            Choice::SourceAddressAndPort => (OwnerRole::ByPort, words + 1),
+            Choice::SourceAddress | Choice::Random => (OwnerRole::BySource, words),
+        };
+        let name = |role| OwnerSet { role, family }.to_string();
+        let mut rule = family_is(family).to_vec();
+        rule.extend(conditions);
+        rule.extend([
+            Expr::LoadDestination(family, key),
+            Expr::LoadMeta(Meta::L4Proto, Register::word(key_word + words)),
+            Expr::LoadDestinationPort(Register::word(key_word + words + 1)),
+            Expr::InSet { set: name(set), from: key },
+            Expr::LoadSource(family, first),
+        ]);
+        if hashed > words {
+            rule.push(Expr::LoadSourcePort(Register::word(words)));
+        }
+        let modulus = survival::SLOTS;
+        rule.extend([
+            Expr::Hash { from: first, words: hashed, modulus, offset: 0, to: slot },
+            Expr::Map { map: name(map), from: key, to: first },
+            Expr::StoreMark(first),
+        ]);
+        rule.extend(after);
+        rule
+    }
+}
+
+fn family_is(family: IpFamily) -> [Expr; 2] {
+    [Expr::LoadMeta(Meta::NfProto, Register(1)), Expr::equal(1, &[nfproto(family)])]
+}
+
+/// Returns the rule that ends the chain for packets of workloads of this node.
+fn from_workloads(family: IpFamily) -> Vec<Expr> {
+    let set = OwnerSet { role: OwnerRole::Workloads, family }.to_string();
+    let mut rule = family_is(family).to_vec();
+    rule.extend([Expr::LoadSource(family, Register(1)), Expr::InSet { set, from: Register(1) }]);
+    rule.push(Expr::Verdict(VerdictExpr::Accept));
+    rule
+}
+
+const TCP: u8 = 6;
+const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
+/// Bit of the conntrack status that marks destination NAT (`IPS_DST_NAT`).
+const DESTINATION_NAT: u32 = 0x20;
+/// Time to live of a packet that is forwarded to the former owner. A packet that neither owner knows returns once, and
+/// reaches the target with at least 1.
+const HOPS_LEFT: u8 = 4;
+/// Bits of a time to live that is greater than those of packets which were forwarded to a former owner.
+const HOPS_FRESH: u8 = 0xf8;
+
+/// Returns a comparison of one byte of a loaded word, after masking.
+fn byte_matches(load: Expr, word: [u8; 4], mask: u8, value: Option<u8>) -> Vec<Expr> {
+    let at = |byte: u8| word.map(|is_here| if is_here > 0 { byte } else { 0 });
+    let compared = match value {
+        Some(value) => Expr::equal(1, &at(value)),
+        None => Expr::unequal(1, &[0; 4]),
+    };
+    vec![load, Expr::bits(1, u32::from_ne_bytes(at(mask))), compared]
+}
+
+fn tcp_flags(mask: u8, value: u8) -> Vec<Expr> {
+    let mut exprs = vec![Expr::LoadMeta(Meta::L4Proto, Register(1)), Expr::equal(1, &[TCP])];
+    exprs.extend(byte_matches(Expr::LoadTcpFlags(Register(1)), [1, 0, 0, 0], mask, Some(value)));
+    exprs
+}
+
+/// Matches the first segment of a TCP connection.
+fn is_syn() -> Vec<Expr> {
+    tcp_flags(SYN | ACK, SYN)
+}
+
+/// Matches segments within a TCP connection.
+fn is_within() -> Vec<Expr> {
+    tcp_flags(SYN, 0)
+}
+
+/// Matches packets of connections that this node does not translate.
+fn is_untranslated() -> Vec<Expr> {
+    vec![Expr::LoadConntrackStatus(Register(1)), Expr::bits(1, DESTINATION_NAT), Expr::equal(1, &[0; 4])]
+}
+
+/// Returns the position of the time to live in the word that [`Expr::LoadHopLimit`] loads.
+const fn hop_byte(family: IpFamily) -> [u8; 4] {
+    match family {
+        IpFamily::V4 => [1, 0, 0, 0],
+        IpFamily::V6 => [0, 1, 0, 0],
+    }
+}
+
+/// Matches packets that were not yet forwarded to a former owner.
+fn may_hop(family: IpFamily) -> Vec<Expr> {
+    byte_matches(Expr::LoadHopLimit(family, Register(1)), hop_byte(family), HOPS_FRESH, None)
+}
+
+/// Limits the number of hops, so that a packet which no owner knows does not circulate.
+fn limit_hops(family: IpFamily) -> Vec<Expr> {
+    let at = |byte: u8, other: u8| hop_byte(family).map(|is_here| if is_here > 0 { byte } else { other });
+    let (mask, xor) = (u32::from_ne_bytes(at(0, 0xff)), u32::from_ne_bytes(at(HOPS_LEFT, 0)));
+    vec![
+        Expr::LoadHopLimit(family, Register(1)),
+        Expr::Bitwise { register: Register(1), mask, xor },
+        Expr::StoreHopLimit(family, Register(1)),
+    ]
+}
+
+/// Returns the rule that translates the destination of marked connections to itself, after which no other chain
+/// translates it.
+fn keep_destination(family: IpFamily) -> Vec<Expr> {
+    let mut rule = family_is(family).to_vec();
+    rule.extend([
+        Expr::LoadMeta(Meta::Mark, Register(1)),
+        Expr::bits(1, MARK_MASK),
+        Expr::unequal(1, &[0; 4]),
+        Expr::LoadDestination(family, Register(1)),
+        Expr::DestinationNat { family, address: Register(1), port: None },
+    ]);
+    rule
+}

@@ -1,0 +1,354 @@
+//! Survival of established connections on the two-stage path, with real packets: a client, two announcing nodes and
+//! nodes with endpoints on one segment.
+//!
+//! ```text
+//! client .1 ──┬── A .2   B .3      announce 192.0.2.100 and 2001:db8::100
+//!             └── C .4   D .5   E .6   endpoints at port 8080 of their own addresses
+//! ```
+
+#![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{BufRead as _, BufReader, Write as _},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use model::{
+    cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService, Survival},
+    kinds::service::{Protocol, TrafficPolicy},
+    primitives::{
+        name::{Label, Name},
+        net::IpFamily,
+        quantity::{Port, Revision, Weight},
+    },
+    program::{self, NodeLocation, survival},
+};
+use node_agent::{
+    dataplane::{
+        Dataplane as _, DesiredProgram, DesiredState, Scope,
+        nftables::{NftablesBackend, NftablesOptions},
+    },
+    links::local_networks,
+};
+
+use crate::support::{
+    Namespace,
+    programs::{address, key, port, verified},
+    segment::{Node, Segment},
+};
+
+const ADDRESSES: [&str; 2] = ["192.0.2.100", "2001:db8::100"];
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+/// Number of connections of each family.
+const CONNECTIONS: usize = 120;
+/// Maximum time to wait for a reply. Retransmissions after a failover take less.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Address of a node or of its endpoint.
+fn of_node(name: &str, family: IpFamily) -> IpAddr {
+    let number = NAMES.iter().position(|one| *one == name).unwrap() + 2;
+    match family {
+        IpFamily::V4 => address(&format!("192.0.2.{number}")),
+        IpFamily::V6 => address(&format!("2001:db8::{number}")),
+    }
+}
+
+fn service(endpoints: &[(&str, u16)], survives: bool) -> CompiledService {
+    let name = |text: &str| Name::parse(text).unwrap();
+    let endpoints = endpoints.iter().flat_map(|(node, weight)| {
+        IpFamily::ALL.map(|family| CompiledEndpoint {
+            address: of_node(node, family),
+            port: port(8080),
+            node: Some(name(node)),
+            zone: None,
+            weight: Weight(*weight),
+            ready: true,
+            serving: true,
+            terminating: false,
+            maintenance: None,
+            node_lost: false,
+            checked_by_source: false,
+        })
+    });
+    let mut endpoints: Vec<_> = endpoints.collect();
+    endpoints.sort();
+    let mut service = CompiledService::new(key("web"));
+    service.load_balancer_ips = ADDRESSES.map(address).to_vec();
+    service.ip_families = IpFamily::ALL.to_vec();
+    service.external_traffic_policy = TrafficPolicy::Cluster;
+    service.ports = vec![CompiledPort {
+        name: Some(Label::parse("http").unwrap()),
+        protocol: Protocol::Tcp,
+        port: port(80),
+        end_port: None,
+        node_port: None::<Port>,
+        endpoints,
+    }];
+    let addresses = |node: &&str| (name(node), IpFamily::ALL.map(|family| of_node(node, family)).into());
+    let node_addresses: BTreeMap<_, BTreeSet<_>> = NAMES.iter().map(addresses).collect();
+    service.survival = survives.then(|| Box::new(Survival { node_addresses }));
+    service
+}
+
+/// Segment with the nodes, their announcers, and servers at all endpoints.
+struct Stage {
+    segment: Segment,
+    announcers: BTreeMap<&'static str, Node>,
+    /// Number of pushes that servers have to send on each connection.
+    pushes: Arc<AtomicU32>,
+}
+
+impl Stage {
+    fn new(test: &str) -> Self {
+        let segment = Segment::new(test, 1 + NAMES.len());
+        let pushes = Arc::new(AtomicU32::new(0));
+        for (number, name) in (1..).zip(NAMES) {
+            let node: &Namespace = &segment.members[number];
+            for setting in ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"] {
+                node.exec(&["sysctl", "-qw", setting]);
+            }
+            for family in IpFamily::ALL {
+                node.run(|| serve(SocketAddr::new(of_node(name, family), 8080), Arc::clone(&pushes)));
+            }
+        }
+        let announcers = ["a", "b"].map(|name| (name, Node::start(&segment.members[number_of(name)]))).into();
+        Self { segment, announcers, pushes }
+    }
+
+    fn node(&self, name: &str) -> &Namespace {
+        &self.segment.members[number_of(name)]
+    }
+
+    /// Programs a Service on all nodes, and returns the number of kernel writes.
+    fn program(&self, service: &CompiledService) -> u64 {
+        NAMES.iter().map(|name| self.program_on(name, service)).sum()
+    }
+
+    /// Programs a Service on a node as a new process of its agent does.
+    fn program_on(&self, name: &str, service: &CompiledService) -> u64 {
+        let place = NodeLocation { node: Name::parse(name).unwrap(), zone: None };
+        self.node(name).run(|| {
+            let mut program = program::program(service, &place).unwrap();
+            let obstacles = survival::divide(&mut program, service, &place.node, &local_networks().unwrap());
+            assert_eq!(obstacles, BTreeSet::new());
+            let mut desired = DesiredState::default();
+            let program = DesiredProgram { revision: Revision(1), program: Arc::new(program) };
+            desired.programs.insert(key("web"), program);
+            let mut backend = NftablesBackend::open(NftablesOptions::default()).unwrap();
+            verified(&backend.apply(&desired, &Scope::Everything))
+        })
+    }
+
+    /// Cuts one announcing node off the segment, after which the other one announces.
+    fn fail_over(&self, from: &str, to: &str) {
+        let link = |name: &str, state: &str| {
+            self.segment.hub.ip(&["link", "set", &format!("port{}", number_of(name) + 1), state]);
+        };
+        link(from, "down");
+        self.announcers[from].withdraw(&ADDRESSES);
+        link(to, "up");
+        self.announcers[to].announce(&ADDRESSES);
+    }
+
+    /// Number of connections that a node tracks.
+    fn tracked(&self, name: &str) -> usize {
+        let listed = ["ipv4", "ipv6"]
+            .map(|family| self.node(name).exec(&["conntrack", "-L", "-p", "tcp", "-f", family]));
+        listed.iter().map(|text| text.lines().count()).sum()
+    }
+}
+
+fn number_of(name: &str) -> usize {
+    NAMES.iter().position(|one| *one == name).unwrap() + 1
+}
+
+/// Starts a server that greets each client with its name and the client's address, echoes lines, and sends a line for
+/// each push.
+fn serve(at: SocketAddr, pushes: Arc<AtomicU32>) {
+    let listener = TcpListener::bind(at).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let pushes = Arc::clone(&pushes);
+            std::thread::spawn(move || converse(stream, at, &pushes));
+        }
+    });
+}
+
+fn converse(stream: TcpStream, at: SocketAddr, pushes: &AtomicU32) -> Option<()> {
+    let mut sent = pushes.load(Ordering::SeqCst);
+    let mut writer = stream.try_clone().ok()?;
+    writeln!(writer, "{} {}", at.ip(), stream.peer_addr().ok()?.ip()).ok()?;
+    stream.set_read_timeout(Some(Duration::from_millis(100))).ok()?;
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    loop {
+        match reader.read_line(&mut line) {
+            Ok(0) => return None,
+            Ok(_) => {
+                writer.write_all(line.as_bytes()).ok()?;
+                line.clear();
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => return None,
+        }
+        while sent < pushes.load(Ordering::SeqCst) {
+            sent += 1;
+            writeln!(writer, "push {sent}").ok()?;
+        }
+    }
+}
+
+/// Established connection of the client.
+struct Connection {
+    reader: BufReader<TcpStream>,
+    endpoint: IpAddr,
+    /// True if the endpoint sees the address of the client.
+    is_seen: bool,
+}
+
+impl Connection {
+    fn open(to: SocketAddr) -> Self {
+        let stream = TcpStream::connect_timeout(&to, PATIENCE).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        let (endpoint, client) = line.trim().split_once(' ').unwrap();
+        let own = reader.get_ref().local_addr().unwrap().ip();
+        Self { is_seen: address(client) == own, endpoint: address(endpoint), reader }
+    }
+
+    fn say(&mut self, text: &str) -> bool {
+        writeln!(self.reader.get_mut(), "{text}").is_ok()
+    }
+
+    fn hear(&mut self, text: &str) -> bool {
+        let mut line = String::new();
+        self.reader.read_line(&mut line).is_ok() && line.trim() == text
+    }
+}
+
+/// Opens the connections, half of them for exchanges that the client begins.
+fn connect(client: &Namespace) -> Vec<Connection> {
+    client.run(|| {
+        let to = |text: &&str| SocketAddr::new(address(text), 80);
+        ADDRESSES.iter().flat_map(|text| (0..CONNECTIONS).map(move |_| Connection::open(to(&text)))).collect()
+    })
+}
+
+/// Exchanges a line on every connection: on one half, the client begins; on the other, the server does. Returns the
+/// number of lost connections of each half.
+fn exchange(stage: &Stage, connections: &mut [Connection], text: &str) -> [usize; 2] {
+    let is_first = |index: usize| index.is_multiple_of(2);
+    for (_, connection) in connections.iter_mut().enumerate().filter(|(index, _)| is_first(*index)) {
+        connection.say(text);
+    }
+    let heard = connections.iter_mut().enumerate().filter(|(index, _)| is_first(*index));
+    let client_first =
+        heard.map(|(_, connection)| connection.hear(text)).filter(|is_heard| !is_heard).count();
+    let number = stage.pushes.fetch_add(1, Ordering::SeqCst) + 1;
+    let push = format!("push {number}");
+    let heard = connections.iter_mut().enumerate().filter(|(index, _)| !is_first(*index));
+    let server_first =
+        heard.map(|(_, connection)| connection.hear(&push)).filter(|is_heard| !is_heard).count();
+    // The first half reads the push as well, before its next line.
+    for (_, connection) in connections.iter_mut().enumerate().filter(|(index, _)| is_first(*index)) {
+        connection.hear(&push);
+    }
+    [client_first, server_first]
+}
+
+/// No connection ends when the announcing node is cut off, while endpoints are added and drained. The announcing nodes
+/// track none of them, and endpoints see the address of the client.
+#[test]
+fn connections_survive_the_loss_of_announcing_nodes_and_changes_of_endpoints() {
+    let stage = Stage::new("survive");
+    let two = service(&[("c", 1), ("d", 1)], true);
+    stage.program(&two);
+    stage.announcers["a"].announce(&ADDRESSES);
+    let mut connections = connect(&stage.segment.members[0]);
+    assert!(connections.iter().all(|connection| connection.is_seen), "endpoints see the client");
+    let by_endpoint = connections.iter().fold(BTreeMap::new(), |mut counts, connection| {
+        *counts.entry(connection.endpoint).or_insert(0) += 1;
+        counts
+    });
+    assert_eq!(by_endpoint.len(), 4, "{by_endpoint:?}");
+    assert_eq!(exchange(&stage, &mut connections, "before"), [0, 0]);
+    assert_eq!(stage.tracked("a"), 0, "the announcing node tracks nothing");
+    assert!(stage.tracked("c") > 0 && stage.tracked("d") > 0);
+
+    stage.fail_over("a", "b");
+    assert_eq!(exchange(&stage, &mut connections, "after the loss of A"), [0, 0]);
+    assert_eq!(stage.tracked("b"), 0);
+
+    let three = service(&[("c", 1), ("d", 1), ("e", 1)], true);
+    stage.program(&three);
+    stage.fail_over("b", "a");
+    assert_eq!(exchange(&stage, &mut connections, "with a third endpoint"), [0, 0]);
+    let more = connect(&stage.segment.members[0]);
+    assert!(more.iter().any(|connection| connection.endpoint == of_node("e", IpFamily::V4)));
+    connections.extend(more);
+
+    let drained = service(&[("c", 0), ("d", 1), ("e", 1)], true);
+    stage.program(&drained);
+    stage.fail_over("a", "b");
+    assert_eq!(exchange(&stage, &mut connections, "while C drains"), [0, 0]);
+
+    for name in NAMES {
+        assert_eq!(stage.program_on(name, &drained), 0, "a new process of {name} writes nothing");
+    }
+    assert_eq!(exchange(&stage, &mut connections, "after restarts"), [0, 0]);
+}
+
+/// Without survival, no connection outlives the node that announces the address, and endpoints see its address.
+#[test]
+fn connections_end_with_the_announcing_node_without_survival() {
+    let stage = Stage::new("sever");
+    let service = service(&[("c", 1), ("d", 1)], false);
+    stage.program(&service);
+    stage.announcers["a"].announce(&ADDRESSES);
+    let mut connections = connect(&stage.segment.members[0]);
+    assert!(connections.iter().all(|connection| !connection.is_seen));
+    connections.truncate(8);
+    for connection in &connections {
+        connection.reader.get_ref().set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    }
+    stage.fail_over("a", "b");
+    let [client_first, _] = exchange(&stage, &mut connections, "after the loss of A");
+    assert_eq!(client_first, 4);
+}
+
+/// Changes by other programs are repaired, and the removal of the Service and of everything leaves no objects.
+#[test]
+fn owners_are_repaired_and_removed() {
+    let stage = Stage::new("owners");
+    let two = service(&[("c", 1), ("d", 1)], true);
+    stage.program(&two);
+    let a = stage.node("a");
+    assert!(a.has_table("tidegate-owners"));
+    let rules = |family: &str| a.exec(&["ip", family, "rule"]).matches("proto 174").count();
+    assert_eq!([rules("-4"), rules("-6")], [2, 2]);
+    a.ip(&["rule", "del", "priority", "7440"]);
+    a.nft("flush map inet tidegate-owners owners6\n");
+    assert!(stage.program_on("a", &two) > 0);
+    assert_eq!([rules("-4"), rules("-6")], [2, 2]);
+    assert_eq!(stage.program_on("a", &two), 0);
+    a.nft("flush chain inet tidegate-owners forward\n");
+    assert!(stage.program_on("a", &two) > 0);
+    assert_eq!(stage.program_on("a", &two), 0);
+
+    stage.program_on("a", &service(&[("c", 1), ("d", 1)], false));
+    assert!(!a.has_table("tidegate-owners"));
+    assert_eq!([rules("-4"), rules("-6")], [0, 0]);
+    stage.program_on("a", &two);
+    a.run(|| NftablesBackend::open(NftablesOptions::default()).unwrap().cleanup().unwrap());
+    assert!(!a.has_table("tidegate-owners") && !a.has_table("tidegate"));
+    assert_eq!([rules("-4"), rules("-6")], [0, 0]);
+}
