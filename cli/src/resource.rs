@@ -27,6 +27,7 @@ const WORDS: [(Resource, [&str; 3]); Kind::ALL.len() + 1] = [
     (Resource::Object(Kind::BgpPeer), ["bgppeers", "bgppeer", "peer"]),
     (Resource::Object(Kind::BfdProfile), ["bfdprofiles", "bfdprofile", "bfd"]),
     (Resource::Object(Kind::DnsZone), ["dnszones", "dnszone", "zone"]),
+    (Resource::Object(Kind::Certificate), ["certificates", "certificate", "cert"]),
     (Resource::Object(Kind::Gateway), ["gateways", "gateway", "gw"]),
     (Resource::Object(Kind::HttpRoute), ["httproutes", "httproute", "route"]),
     (Resource::Object(Kind::Address), ["addresses", "address", "addr"]),
@@ -263,7 +264,7 @@ mod tests {
     #[test]
     fn targets_are_lists_of_kinds_or_one_object() {
         let target: Target = "svc,all".parse().unwrap();
-        assert_eq!((target.resources.len(), target.name), (11, None));
+        assert_eq!((target.resources.len(), target.name), (12, None));
         assert_eq!("svc/web".parse::<Target>().unwrap().name.as_deref(), Some("web"));
         for bad in ["", "svc,", "all/web", "svc,eps/web"] {
             assert!(bad.parse::<Target>().is_err(), "{bad}");

@@ -3,16 +3,7 @@
 //! They are read from a control server when a DnsZone with keys changes, and kept on disk for restarts. The names and
 //! permissions of the keys come with the DnsZones, so that a removed key is rejected at once.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    fs::{self, OpenOptions},
-    io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use client::{Backoff, Client, Request};
 use model::{
@@ -20,6 +11,7 @@ use model::{
     primitives::{name::Name, quantity::Revision},
     wire::dns_keys::{DnsKeyList, ZoneKey},
 };
+use replica::PrivateFile;
 use tokio::{sync::watch, time::sleep};
 
 use crate::responder::Zones;
@@ -28,8 +20,6 @@ use crate::responder::Zones;
 const PATH: &str = "/v1/dns/keys";
 /// Name of the file in the state directory.
 const FILE: &str = "keys.json";
-/// Mode of the file: only the user of this server may read the secrets.
-const FILE_MODE: u32 = 0o600;
 /// Minimum delay before the next attempt to read the keys.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Maximum delay before the next attempt to read the keys.
@@ -70,18 +60,19 @@ pub(crate) struct KeyFollower {
     client: Client,
     zones: Zones,
     keys: watch::Sender<Arc<KeyRing>>,
-    directory: Option<PathBuf>,
+    file: Option<PrivateFile>,
 }
 
 impl KeyFollower {
     /// Creates the task with the keys in the state directory, if there are some.
     pub(crate) fn new(client: Client, zones: Zones, directory: Option<PathBuf>) -> Self {
-        let stored = directory.as_deref().map(load).transpose().unwrap_or_else(|error| {
+        let file = directory.map(|directory| PrivateFile { directory, file: FILE });
+        let stored = file.as_ref().map(PrivateFile::load).transpose().unwrap_or_else(|error| {
             tracing::warn!(%error, "the keys on disk are unusable; waiting for a control server");
             None
         });
         let ring = stored.flatten().map(|list| KeyRing::of(&list)).unwrap_or_default();
-        Self { client, zones, keys: watch::Sender::new(Arc::new(ring)), directory }
+        Self { client, zones, keys: watch::Sender::new(Arc::new(ring)), file }
     }
 
     /// Returns a receiver of the keys.
@@ -148,38 +139,18 @@ impl KeyFollower {
             *known = ring;
             is_changed
         });
-        if let Some(directory) = self.directory.as_deref().filter(|_| is_changed)
-            && let Err(error) = save(directory, &list)
+        if let Some(file) = self.file.as_ref().filter(|_| is_changed)
+            && let Err(error) = file.save(&list)
         {
-            tracing::warn!(%error, directory = %directory.display(), "cannot keep the keys on disk");
+            tracing::warn!(%error, directory = %file.directory.display(), "cannot keep the keys on disk");
         }
         Ok(())
     }
 }
 
-fn load(directory: &Path) -> io::Result<Option<DnsKeyList>> {
-    match fs::read(directory.join(FILE)) {
-        Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-fn save(directory: &Path, list: &DnsKeyList) -> io::Result<()> {
-    let new = directory.join(format!("{FILE}.new"));
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&new)?;
-    file.write_all(&serde_json::to_vec(list)?)?;
-    file.sync_all()?;
-    fs::rename(new, directory.join(FILE))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::{fs, os::unix::fs::PermissionsExt as _};
 
     use super::*;
 
@@ -187,18 +158,19 @@ mod tests {
     #[test]
     fn keys_are_kept_for_a_restart_in_a_private_file() {
         let directory = tempfile::tempdir().unwrap();
-        assert_eq!(load(directory.path()).unwrap(), None);
+        let file = PrivateFile { directory: directory.path().to_owned(), file: FILE };
+        assert_eq!(file.load::<DnsKeyList>().unwrap(), None);
         let list: DnsKeyList = serde_json::from_value(serde_json::json!({
             "revision": 7,
             "keys": [{ "zone": "example.org", "name": "k", "secret": "MDEyMzQ1Njc4OWFiY2RlZg==" }],
         }))
         .unwrap();
         for _ in 0..2 {
-            save(directory.path(), &list).unwrap();
+            file.save(&list).unwrap();
         }
-        assert_eq!(load(directory.path()).unwrap(), Some(list.clone()));
+        assert_eq!(file.load().unwrap(), Some(list.clone()));
         let mode = fs::metadata(directory.path().join(FILE)).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, FILE_MODE);
+        assert_eq!(mode & 0o777, 0o600);
         let ring = KeyRing::of(&list);
         assert_eq!(ring.secret("example.org", "k").as_deref(), Some(&b"0123456789abcdef"[..]));
         assert_eq!(ring.secret("example.com", "k"), None);

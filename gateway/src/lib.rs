@@ -12,10 +12,12 @@
 
 pub mod args;
 mod gate;
+mod keys;
 mod listen;
 mod metrics;
 mod proxy;
 pub mod run;
 mod serve;
 mod state;
+mod tls;
 mod upstream;

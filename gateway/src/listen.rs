@@ -16,6 +16,7 @@ use hyper_util::{
 use model::primitives::quantity::Port;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::sleep,
@@ -24,9 +25,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     gate::{ConnectionState, GateStream, GateTimes, HEAD_BYTES_MAX},
+    keys::Certificates,
     metrics::{ConnectionEnd, Metrics},
     proxy::Proxy,
     state::SharedState,
+    tls::{self, TlsConnection},
 };
 
 /// Length of the queue of connections that have not been accepted.
@@ -59,6 +62,7 @@ pub(crate) struct Listeners {
 pub(crate) struct Front {
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) certificates: Certificates,
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) times: GateTimes,
     pub(crate) connections: TaskTracker,
@@ -158,24 +162,49 @@ async fn accept_all(listener: TcpListener, port: Port, front: Arc<Front>, stop: 
             front.metrics.end(ConnectionEnd::TooMany);
             continue;
         };
-        let connection = Arc::new(ConnectionState::new(client.ip().to_canonical(), port));
-        let task = serve(stream, connection, Arc::clone(&front), slot, stop.clone());
+        let task = open(stream, (client.ip().to_canonical(), port), Arc::clone(&front), slot, stop.clone());
         front.connections.spawn(task);
+    }
+}
+
+/// Serves one connection of a client to a port, with TLS if a listener of the port requires it.
+async fn open(
+    stream: TcpStream,
+    (client, port): (IpAddr, Port),
+    front: Arc<Front>,
+    slot: OwnedSemaphorePermit,
+    stop: CancellationToken,
+) {
+    if let Err(error) = set_options(&stream) {
+        tracing::debug!(%error, "cannot set an option of a connection");
+    }
+    let state = front.proxy.states.borrow().clone();
+    if !state.as_ref().is_some_and(|state| state.table().tls.is_tls(port)) {
+        let connection = Arc::new(ConnectionState::new(client, port, None));
+        return serve(stream, connection, front, slot, stop).await;
+    }
+    let connected = tokio::select! {
+        connected = tls::accept(stream, port, state.as_deref(), &front) => connected,
+        () = stop.cancelled() => return,
+    };
+    match connected {
+        Ok(TlsConnection { stream, server_name }) => {
+            let connection = Arc::new(ConnectionState::new(client, port, Some(server_name)));
+            serve(stream, connection, front, slot, stop).await;
+        }
+        Err(end) => front.metrics.end(end),
     }
 }
 
 /// Serves the requests of one connection. After `stop` is cancelled, only those in progress.
 async fn serve(
-    stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     connection: Arc<ConnectionState>,
     front: Arc<Front>,
     slot: OwnedSemaphorePermit,
     stop: CancellationToken,
 ) {
     front.metrics.connections.inc();
-    if let Err(error) = set_options(&stream) {
-        tracing::debug!(%error, "cannot set an option of a connection");
-    }
     let io = GateStream::new(stream, Arc::clone(&connection), front.times, Arc::clone(&front.metrics));
     let service = service_fn(|request| {
         let (proxy, connection) = (Arc::clone(&front.proxy), Arc::clone(&connection));

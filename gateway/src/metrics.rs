@@ -1,7 +1,7 @@
 //! Metrics of the gateway, and its readiness.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use model::primitives::quantity::Revision;
+use model::primitives::quantity::{Revision, Timestamp};
 use prometheus_client::{
     encoding::{EncodeLabelSet, EncodeLabelValue, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -43,11 +43,20 @@ pub(crate) enum ConnectionEnd {
     Malformed,
     /// The head of a request took too long.
     SlowHead,
+    /// The client did not complete the TLS handshake.
+    Handshake,
+    /// No listener has the server name of the client, or its listener has no usable certificate.
+    NoCertificate,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EndLabels {
     reason: ConnectionEnd,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CertificateLabels {
+    certificate: String,
 }
 
 /// Counters of the gateway.
@@ -57,6 +66,7 @@ pub(crate) struct Metrics {
     requests: Family<RequestLabels, Counter>,
     durations: Family<RouteLabels, Histogram>,
     ends: Family<EndLabels, Counter>,
+    expiry: Family<CertificateLabels, Gauge>,
     routes: Mutex<BTreeSet<String>>,
     revision: Gauge,
     /// 1 while a control server sends the state.
@@ -93,6 +103,12 @@ impl Default for Metrics {
             "Connections of clients that the gateway closed, by the reason",
             ends.clone(),
         );
+        let expiry = Family::<CertificateLabels, Gauge>::default();
+        registry.register(
+            "certificate_not_after_seconds",
+            "End of the validity of each certificate, in seconds since 1970",
+            expiry.clone(),
+        );
         let gauges = [(); 6].map(|()| Gauge::default());
         let texts = [
             ("revision", "Revision of the state from which requests are decided"),
@@ -122,6 +138,7 @@ impl Default for Metrics {
             requests,
             durations,
             ends,
+            expiry,
             routes: Mutex::default(),
             revision,
             connected,
@@ -147,6 +164,15 @@ impl Metrics {
     /// Counts a connection that the gateway closes.
     pub(crate) fn end(&self, reason: ConnectionEnd) {
         self.ends.get_or_create(&EndLabels { reason }).inc();
+    }
+
+    /// Sets the ends of the validity of all certificates.
+    pub(crate) fn set_expiry(&self, ends: &BTreeMap<String, Timestamp>) {
+        self.expiry.clear();
+        for (certificate, end) in ends {
+            let labels = CertificateLabels { certificate: certificate.clone() };
+            self.expiry.get_or_create(&labels).set(end.unix_seconds());
+        }
     }
 
     fn label_of(&self, route: &str) -> String {
@@ -190,6 +216,8 @@ mod tests {
             let metrics = Self::default();
             metrics.count("shop/web/0", 200, Duration::from_millis(3));
             metrics.end(ConnectionEnd::Malformed);
+            let end = Timestamp::from_unix_seconds(1_800_000_000);
+            metrics.set_expiry(&BTreeMap::from([("shop/www".to_owned(), end)]));
             metrics
         }
     }

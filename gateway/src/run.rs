@@ -16,6 +16,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     args::Args,
     gate::GateTimes,
+    keys::{Certificates, KeyFollower, RingBuilder},
     listen::{Front, Listeners},
     metrics::Metrics,
     proxy::{Proxy, ProxyOptions},
@@ -42,7 +43,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::default());
     let served: Arc<BTreeSet<HttpObjectKey>> = Arc::new(args.serve.iter().cloned().collect());
     let (sender, states) = watch::channel(restored(&args, &served, &metrics));
-    let front = Arc::new(front(&args, states.clone(), &metrics));
+    let builder = RingBuilder::new(Arc::clone(&metrics));
+    let key_client = args.control.client(USER_AGENT)?;
+    let keys =
+        KeyFollower::new(key_client, states.clone(), Arc::clone(&served), args.state_dir.clone(), builder);
+    let front = Arc::new(front(&args, states.clone(), &metrics, keys.certificates()));
     let listeners =
         Listeners { addresses: args.address.clone(), states: states.clone(), front: Arc::clone(&front) };
     let sink = RouteSink { served, states: sender, metrics: Arc::clone(&metrics) };
@@ -55,6 +60,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
         () = follower.run() => {}
+        () = keys.run() => {}
         () = listeners.run(stop.clone()) => {}
         served = serve::serve(status, metrics) => served?,
         () = keep(&args, states) => {}
@@ -73,7 +79,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn front(args: &Args, states: watch::Receiver<SharedState>, metrics: &Arc<Metrics>) -> Front {
+fn front(
+    args: &Args,
+    states: watch::Receiver<SharedState>,
+    metrics: &Arc<Metrics>,
+    certificates: Certificates,
+) -> Front {
     let seconds = |count: u32| Duration::from_secs(count.into());
     let options = ProxyOptions {
         trusted: args.trusted_proxy.clone(),
@@ -86,6 +97,7 @@ fn front(args: &Args, states: watch::Receiver<SharedState>, metrics: &Arc<Metric
     Front {
         proxy: Arc::new(proxy),
         metrics: Arc::clone(metrics),
+        certificates,
         slots: Arc::new(Semaphore::new(usize::try_from(args.connections).unwrap_or(usize::MAX))),
         times: GateTimes { head: HEAD_TIMEOUT, idle: seconds(args.idle_timeout) },
         connections: TaskTracker::new(),

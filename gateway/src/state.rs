@@ -17,12 +17,13 @@ use crate::metrics::Metrics;
 /// Name of the file in the state directory.
 const FILE: &str = "routes.jsonl";
 /// Kinds whose objects have an influence on requests.
-pub(crate) const KINDS: [Kind; 7] = [
+pub(crate) const KINDS: [Kind; 8] = [
     Kind::Node,
     Kind::Workload,
     Kind::Service,
     Kind::EndpointSet,
     Kind::EndpointHealth,
+    Kind::Certificate,
     Kind::Gateway,
     Kind::HttpRoute,
 ];

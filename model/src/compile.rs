@@ -185,6 +185,7 @@ pub fn affected(before: &Snapshot, after: &Snapshot, change: &Change) -> BTreeSe
         | Kind::BgpPeer
         | Kind::Advertisement
         | Kind::DnsZone
+        | Kind::Certificate
         | Kind::Gateway
         | Kind::HttpRoute
         | Kind::Address => BTreeSet::new(),

@@ -5,6 +5,7 @@ pub mod address_pool;
 pub mod advertisement;
 pub mod bfd_profile;
 pub mod bgp_peer;
+pub mod certificate;
 pub mod condition_reason;
 pub mod connections;
 pub mod dns_key;

@@ -2,6 +2,7 @@
 
 pub mod announced;
 pub mod ask;
+pub mod certificate_keys;
 pub mod dns_keys;
 pub mod doctor;
 pub mod feed;

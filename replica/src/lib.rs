@@ -11,9 +11,11 @@
 mod control;
 mod follow;
 mod journal;
+mod private_file;
 
 pub use self::{
     control::ControlArgs,
     follow::{Follower, StateSink},
     journal::Journal,
+    private_file::PrivateFile,
 };

@@ -14,6 +14,7 @@ use model::{
         advertisement::AdvertisementSpec,
         bfd_profile::BfdProfileSpec,
         bgp_peer::BgpPeerSpec,
+        certificate::CertificateSpec,
         dns_zone::DnsZoneSpec,
         endpoint_health::EndpointHealthSpec,
         endpoint_set::EndpointSetSpec,
@@ -76,6 +77,7 @@ pub(crate) fn encode(object: &Object) -> Box<RawValue> {
         Spec::BgpPeer(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Advertisement(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::DnsZone(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::Certificate(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Gateway(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::HttpRoute(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Address(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
@@ -107,6 +109,9 @@ pub(crate) fn decode(key: &str, body: &[u8]) -> Result<Object, StoreError> {
             read::<AdvertisementSpec>(body).map(|(metadata, spec)| (metadata, Spec::Advertisement(spec)))
         }
         Kind::DnsZone => read::<DnsZoneSpec>(body).map(|(metadata, spec)| (metadata, Spec::DnsZone(spec))),
+        Kind::Certificate => {
+            read::<CertificateSpec>(body).map(|(metadata, spec)| (metadata, Spec::Certificate(spec)))
+        }
         Kind::Gateway => read::<GatewaySpec>(body).map(|(metadata, spec)| (metadata, Spec::Gateway(spec))),
         Kind::HttpRoute => {
             read::<HttpRouteSpec>(body).map(|(metadata, spec)| (metadata, Spec::HttpRoute(spec)))

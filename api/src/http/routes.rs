@@ -8,6 +8,7 @@ mod apply;
 mod audit;
 mod backup;
 mod bgp;
+mod certificate_keys;
 pub(crate) mod confirm;
 mod convergence;
 mod delete;
@@ -88,6 +89,7 @@ pub(crate) fn router() -> Routes {
         explain::add,
         explain_name::add,
         dns_keys::add,
+        certificate_keys::add,
         bgp::add,
         address_events::add,
         announced::add,

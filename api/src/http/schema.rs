@@ -10,17 +10,17 @@ use model::{
     },
     kinds::{
         address::AddressSpec, address_pool::AddressPoolSpec, advertisement::AdvertisementSpec,
-        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, dns_zone::DnsZoneSpec,
-        endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec, gateway::GatewaySpec,
-        http_route::HttpRouteSpec, metadata::Metadata, node::NodeSpec, resource::Kind, service::ServiceSpec,
-        workload::WorkloadSpec,
+        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, certificate::CertificateSpec,
+        dns_zone::DnsZoneSpec, endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec,
+        gateway::GatewaySpec, http_route::HttpRouteSpec, metadata::Metadata, node::NodeSpec, resource::Kind,
+        service::ServiceSpec, workload::WorkloadSpec,
     },
     observed::{
         announcements::AddressEvent,
         status::{
             AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
-            DnsZoneStatus, EndpointSetStatus, GatewayStatus, HttpRouteStatus, NodeStatus, ServiceStatus,
-            WorkloadStatus,
+            CertificateStatus, DnsZoneStatus, EndpointSetStatus, GatewayStatus, HttpRouteStatus, NodeStatus,
+            ServiceStatus, WorkloadStatus,
         },
     },
     primitives::quantity::{Position, Revision, Timestamp},
@@ -102,6 +102,8 @@ envelopes! {
         "Advertisement: assignment of address pools to announcing nodes and protocols.";
     DnsZone, "^DnsZone$", DnsZoneList, DnsZoneSpec, DnsZoneStatus,
         "DnsZone: a zone of the DNS with static records and host names of Services.";
+    Certificate, "^Certificate$", CertificateList, CertificateSpec, CertificateStatus,
+        "Certificate: certificate chain with its private key for listeners of Gateways.";
     Gateway, "^Gateway$", GatewayList, GatewaySpec, GatewayStatus,
         "Gateway: listeners at which gateways accept HTTP requests.";
     HttpRoute, "^HttpRoute$", HttpRouteList, HttpRouteSpec, HttpRouteStatus,
@@ -212,6 +214,8 @@ pub(crate) enum Object {
     Advertisement(Box<Advertisement>),
     /// Object of kind DnsZone.
     DnsZone(Box<DnsZone>),
+    /// Object of kind Certificate.
+    Certificate(Box<Certificate>),
     /// Object of kind Gateway.
     Gateway(Box<Gateway>),
     /// Object of kind HttpRoute.

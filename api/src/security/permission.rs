@@ -113,15 +113,17 @@ pub(crate) enum Subject {
     /// Join tokens for new nodes.
     JoinToken,
     /// Certificates of agents.
-    Certificate,
+    AgentCertificate,
     /// Backups, which contain every secret of the store.
     Backup,
     /// Keys of DnsZones with their secrets, which DNS servers need.
     DnsKey,
+    /// Private keys of Certificates, which gateways need.
+    CertificateKey,
 }
 
 impl Subject {
-    const OTHERS: [Self; 12] = [
+    const OTHERS: [Self; 13] = [
         Self::Status,
         Self::Metrics,
         Self::History,
@@ -131,9 +133,10 @@ impl Subject {
         Self::Token,
         Self::Role,
         Self::JoinToken,
-        Self::Certificate,
+        Self::AgentCertificate,
         Self::Backup,
         Self::DnsKey,
+        Self::CertificateKey,
     ];
 
     /// Returns all subjects, kinds of objects first.
@@ -154,9 +157,10 @@ impl Subject {
             Self::Token => "Token",
             Self::Role => "Role",
             Self::JoinToken => "JoinToken",
-            Self::Certificate => "Certificate",
+            Self::AgentCertificate => "AgentCertificate",
             Self::Backup => "Backup",
             Self::DnsKey => "DnsKey",
+            Self::CertificateKey => "CertificateKey",
         }
     }
 

@@ -42,7 +42,8 @@ pub(crate) struct Rule {
     #[schema(max_items = 256, example = json!(["get", "list", "watch"]))]
     pub(crate) verbs: Vec<String>,
     /// Kinds that the rule applies to: kinds of objects, `Status`, `Metrics`, `History`, `Audit`, `Bgp`,
-    /// `Guard`, `Token`, `Role`, `JoinToken`, `Certificate`, `Backup`, `DnsKey`, or `*` for all.
+    /// `Guard`, `Token`, `Role`, `JoinToken`, `AgentCertificate`, `Backup`, `DnsKey`,
+    /// `CertificateKey`, or `*` for all.
     #[schema(max_items = 256, example = json!(["Service", "EndpointSet"]))]
     pub(crate) kinds: Vec<String>,
     /// Namespaces that the rule is limited to; with a limit the rule excludes cluster-scoped objects. Default: no
@@ -201,6 +202,7 @@ static BUILT_IN: LazyLock<BTreeMap<Label, Arc<Role>>> = LazyLock::new(|| {
                 rule(&["update"], &["DnsZone"]),
             ],
         ),
+        ("gateway", vec![rule(&["get", "list", "watch"], &objects), rule(&["get"], &["CertificateKey"])]),
         // Further permissions of an agent apply to its own node only and follow from its identity.
         (AGENT, vec![rule(&["get", "create"], &["Node"])]),
     ];

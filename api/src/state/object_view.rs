@@ -17,10 +17,10 @@ use model::{
         health::{HealthInputs, has_default_check, is_suspected},
         rollup::{
             AnnouncementInputs, NodeViews, ServiceObservations, add_not_checked, address_pool_status,
-            address_status, advertisement_status, bfd_profile_status, bgp_peer_status, dns_zone_status,
-            endpoint_set_status, gateway_status, http_route_status, node_bgp_status, node_status,
-            pool_announced, service_announced, service_health, service_resolvable, service_status,
-            with_sessions, workload_status,
+            address_status, advertisement_status, bfd_profile_status, bgp_peer_status, certificate_status,
+            dns_zone_status, endpoint_set_status, gateway_status, http_route_status, node_bgp_status,
+            node_status, pool_announced, service_announced, service_health, service_resolvable,
+            service_status, with_sessions, workload_status,
         },
         service_health::ServiceHealth,
         status::{
@@ -91,6 +91,10 @@ impl ObjectRenderer<'_> {
             Spec::Advertisement(_) => self.advertisement(object).map(serde_json::to_value),
             Spec::DnsZone(spec) => {
                 Some(serde_json::to_value(dns_zone_status(&self.view.published().snapshot, spec)))
+            }
+            Spec::Certificate(spec) => {
+                let (snapshot, now) = (&self.view.published().snapshot, self.view.now());
+                Some(serde_json::to_value(certificate_status(snapshot, &object.metadata, spec, now)))
             }
             Spec::Gateway(spec) => {
                 let snapshot = &self.view.published().snapshot;

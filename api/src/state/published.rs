@@ -203,6 +203,7 @@ fn concerns_bgp(before: &Snapshot, change: &Change) -> bool {
         Kind::Node
         | Kind::AddressPool
         | Kind::DnsZone
+        | Kind::Certificate
         | Kind::Gateway
         | Kind::HttpRoute
         | Kind::Workload

@@ -27,6 +27,8 @@ const LATER: &str = "canary-51e97ab3";
 /// Secret of the key of a DnsZone, and a text in its place that is not base64.
 const KEY: &str = "Y2FuYXJ5LWMzZDg3ZjVhLXNlY3JldA==";
 const BAD_KEY: &str = "canary-0e2b7d44";
+/// Paths that return secrets to the programs that need them.
+const SECRETS: [&str; 2] = ["/v1/dns/keys", "/v1/http/keys"];
 /// Environment variable that is set in the process in which the test searches for the secrets.
 const INSIDE: &str = "TIDEGATE_TEST_CANARY";
 const NAME: &str = "canary::f010_no_answer_and_no_log_line_shows_a_secret";
@@ -78,6 +80,14 @@ fn peer(password: &str) -> Value {
     })
 }
 
+/// Returns a certificate and its private key in PEM.
+fn identity() -> (String, String) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let names = vec!["www.example.org".to_owned()];
+    let certificate = rcgen::CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
+    (certificate.pem(), key.serialize_pem())
+}
+
 fn zone(secret: &str) -> Value {
     let key = json!({ "name": "secondary.example.org", "operations": ["Transfer"], "secret": secret });
     json!({
@@ -86,12 +96,12 @@ fn zone(secret: &str) -> Value {
 }
 
 /// Returns the paths of all GET operations of the OpenAPI document, with the names of the test's objects in place
-/// of parameters, without the one that returns keys to DNS servers.
+/// of parameters, without those that return secrets.
 fn reads(token: &str) -> Vec<String> {
     let document: Value = serde_json::from_str(&api::document()).unwrap();
     let paths = document["paths"].as_object().unwrap().iter();
     let reads = paths.filter(|(path, item)| {
-        item["get"].is_object() && !support::is_stream(&item["get"]) && *path != "/v1/dns/keys"
+        item["get"].is_object() && !support::is_stream(&item["get"]) && !SECRETS.contains(&path.as_str())
     });
     reads
         .map(|(path, _)| {
@@ -121,6 +131,25 @@ fn f010_no_answer_and_no_log_line_shows_a_secret() {
     let text = String::from_utf8_lossy(&output.stdout);
     print!("{text}");
     assert!(output.status.success() && text.contains("test result: ok. 1 passed"), "{}", output.status);
+}
+
+/// Writes and plans the private key of a Certificate, and a text in its place that is none.
+async fn write_certificates(search: &mut Search, secured: &Secured) {
+    let (certificate, key) = identity();
+    search.secrets.push(key.lines().nth(1).unwrap().to_owned());
+    let object = |key: &str| {
+        let spec = json!({ "certificate": certificate, "privateKey": key });
+        json!({ "kind": "Certificate", "metadata": { "name": "tls" }, "spec": spec })
+    };
+    for (path, key) in [
+        ("/v1/plan?nodes=false", &*key),
+        ("/v1/apply", &key),
+        ("/v1/apply", LATER),
+        ("/v1/plan?nodes=false", &identity().1),
+    ] {
+        search.ask(secured, "POST", path, Some(json!([object(key)]))).await;
+    }
+    search.ask(secured, "GET", "/v1/namespaces/default/certificates/tls", None).await;
 }
 
 async fn search_everywhere() {
@@ -177,6 +206,7 @@ async fn search_everywhere() {
     ] {
         search.ask(&secured, "POST", path, Some(json!([zone(secret)]))).await;
     }
+    write_certificates(&mut search, &secured).await;
     let received = secured.admin("GET", "/v1/dns/keys", None).await;
     assert_eq!(received["keys"][0]["secret"], KEY);
     // The text of a token is returned once.

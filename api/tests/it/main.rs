@@ -15,6 +15,7 @@ mod backup;
 mod bgp;
 mod bgp_shown;
 mod canary;
+mod certificate_keys;
 mod containment;
 mod dns_keys;
 mod environment;

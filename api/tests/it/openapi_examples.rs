@@ -15,7 +15,7 @@ const REFUSED: [(&str, &str); 4] = [
 ];
 
 /// Order of the writes: an object after those that it names, and removals last.
-const ORDER: [&str; 11] = [
+const ORDER: [&str; 12] = [
     "createNode",
     "createWorkload",
     "createAddressPool",
@@ -25,6 +25,7 @@ const ORDER: [&str; 11] = [
     "createDnsZone",
     "createService",
     "createEndpointSet",
+    "createCertificate",
     "createGateway",
     "createHttpRoute",
 ];

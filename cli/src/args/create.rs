@@ -1,6 +1,6 @@
 //! Arguments of `create`.
 
-use std::{net::IpAddr, str::FromStr};
+use std::{net::IpAddr, path::PathBuf, str::FromStr};
 
 use clap::{Args, Subcommand, ValueEnum};
 use model::primitives::name::{Name, Namespace};
@@ -14,6 +14,35 @@ pub enum Create {
     /// Create a Service, with an EndpointSet if endpoints are given
     #[command(visible_alias = "svc", after_help = super::help::CREATE_SERVICE_HELP)]
     Service(Box<CreateService>),
+    /// Create a Certificate, or renew it, from PEM files
+    #[command(visible_alias = "cert", after_help = super::help::CREATE_CERTIFICATE_HELP)]
+    Certificate(CreateCertificate),
+}
+
+/// Arguments of `create certificate`.
+#[derive(Debug, Args)]
+pub struct CreateCertificate {
+    /// Name of the Certificate
+    #[arg(value_name = "NAME", value_parser = Name::parse)]
+    pub name: Name,
+    /// PEM file with the certificate of the server, followed by those of intermediate CAs
+    #[arg(long, value_name = "FILE")]
+    pub cert: PathBuf,
+    /// PEM file with the private key, without a passphrase
+    #[arg(long, value_name = "FILE")]
+    pub key: PathBuf,
+    /// Replace the certificate and private key of an existing object
+    #[arg(long)]
+    pub renew: bool,
+    /// Namespace of the Certificate
+    #[arg(short, long, default_value = "default", value_parser = Namespace::parse)]
+    pub namespace: Namespace,
+    /// Preview the result without changing anything
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Reason for the change, and permission for large removals.
+    #[command(flatten)]
+    pub because: Because,
 }
 
 /// Arguments of `create service`.

@@ -39,6 +39,7 @@ Kinds:
   bgppeers (peer)      routers that nodes have BGP sessions with
   bfdprofiles (bfd)    BFD settings for paths to routers
   dnszones (zone)      DNS zones with static records and host names of Services
+  certificates (cert)  certificates for TLS at listeners of Gateways
   gateways (gw)        listeners at which gateways accept HTTP requests
   httproutes (route)   rules that select a Service for HTTP requests
   addresses (addr)     addresses in use with their owner and announcing node; read-only
@@ -508,6 +509,13 @@ Examples:
 pub(super) const CREATE_HELP: &str = "\
 Examples:
   tidegate create service web --port 80:8080 --endpoint 10.1.1.11 --endpoint 10.1.2.13 --address auto";
+
+pub(super) const CREATE_CERTIFICATE_HELP: &str = "\
+The private key is stored by the control servers, and only gateways can read it.
+
+Examples:
+  tidegate create certificate www --cert fullchain.pem --key privkey.pem -n shop
+  tidegate create certificate www --cert fullchain.pem --key privkey.pem -n shop --renew";
 
 pub(super) const CREATE_SERVICE_HELP: &str = "\
 Fails if the Service exists. The EndpointSet has the name of the Service.

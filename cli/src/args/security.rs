@@ -29,7 +29,7 @@ pub struct TokenCreate {
     /// Name of the token, used as author in the history
     #[arg(value_name = "NAME", value_parser = Label::parse)]
     pub name: Label,
-    /// Roles of the token: viewer, operator, admin, dns-server or a custom role; several separated by commas
+    /// Roles of the token: viewer, operator, admin, dns-server, gateway or a custom role; several separated by commas
     #[arg(long, value_name = "ROLE", required = true, value_delimiter = ',', value_parser = Label::parse)]
     pub role: Vec<Label>,
     /// Restrict the token to these namespaces and deny cluster-scoped kinds; several separated by commas
@@ -100,7 +100,7 @@ pub struct CanI {
     #[arg(value_name = "VERB")]
     pub verb: String,
     /// Kind of object, or one of Status, Metrics, History, Audit, Bgp, Guard, Token, Role, JoinToken,
-    /// Certificate, Backup, DnsKey
+    /// AgentCertificate, Backup, DnsKey, CertificateKey
     #[arg(value_name = "KIND")]
     pub kind: String,
     /// Namespace to check; all namespaces and cluster scope if omitted

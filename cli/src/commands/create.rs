@@ -1,4 +1,6 @@
-//! `create service`: creates a Service, and the EndpointSet of its endpoints, from options.
+//! `create`: creates a Service with the EndpointSet of its endpoints, or a Certificate, from options.
+
+use std::path::Path;
 
 use model::{
     kinds::resource::API_VERSION,
@@ -11,7 +13,7 @@ use super::{apply::print_outcomes, document};
 use crate::{
     args::{
         Document,
-        create::{AddressChoice, Create, CreateOutput, CreateService, PortMapping},
+        create::{AddressChoice, Create, CreateCertificate, CreateOutput, CreateService, PortMapping},
     },
     client::{Client, Request},
     error::{ExitCode, Failure},
@@ -27,7 +29,10 @@ pub(crate) async fn run(
     command: Create,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let Create::Service(arguments) = command;
+    let arguments = match command {
+        Create::Service(arguments) => arguments,
+        Create::Certificate(arguments) => return certificate(client, &arguments, terminal).await,
+    };
     let objects = objects(&arguments);
     match (arguments.dry_run, arguments.output) {
         (true, Some(CreateOutput::Yaml)) => {
@@ -65,6 +70,49 @@ pub(crate) async fn run(
     let answer = if arguments.dry_run { preview } else { send(false).await? };
     print_outcomes(&answer, arguments.dry_run, terminal)?;
     Ok(ExitCode::Success)
+}
+
+/// Creates or renews a Certificate from files.
+async fn certificate(
+    client: &Client,
+    arguments: &CreateCertificate,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let CreateCertificate { name, cert, key, renew, namespace, dry_run, because } = arguments;
+    let spec = json!({ "certificate": read(cert)?, "privateKey": read(key)? });
+    let object = object("Certificate", namespace, name, spec);
+    let request = |dry_run: bool| {
+        Request::post("/v1/apply")
+            .body(Language::Json.media_type(), list(std::slice::from_ref(&object)).to_string())
+            .query("dryRun", dry_run.then_some("true"))
+            .query("confirm", because.confirm.then_some("true"))
+            .message(because.message.clone())
+    };
+    let title = object_name(&object);
+    let send = async |dry_run| {
+        client.send(request(dry_run)).await.map_err(|failure| failure.with_items(vec![title.clone()]))
+    };
+    let preview = send(true).await?;
+    let results: Vec<ApplyResult> = decode_items(&preview, "/results");
+    let is_new = results.iter().all(|result| word(&result.action) == "created");
+    if !is_new && !renew {
+        return Err(Failure::usage(
+            format!("{title} exists"),
+            "use another name, or replace its certificate and key with --renew".to_owned(),
+        ));
+    }
+    let answer = if *dry_run { preview } else { send(false).await? };
+    print_outcomes(&answer, *dry_run, terminal)?;
+    Ok(ExitCode::Success)
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|error| {
+        Failure::usage(
+            format!("cannot read {}: {error}", path.display()),
+            "name a readable PEM file".to_owned(),
+        )
+    })
 }
 
 fn list(objects: &[Value]) -> Value {

@@ -101,6 +101,7 @@ fn headings(resource: Resource, columns: Columns) -> Headings {
         (Resource::Object(Kind::BgpPeer), _) => columns_bgp::PEER,
         (Resource::Object(Kind::BfdProfile), _) => columns_bgp::PROFILE,
         (Resource::Object(Kind::DnsZone), _) => columns_names::ZONE,
+        (Resource::Object(Kind::Certificate), _) => columns_http::CERTIFICATE,
         (Resource::Object(Kind::Gateway), _) => columns_http::GATEWAY,
         (Resource::Object(Kind::HttpRoute), _) => columns_http::ROUTE,
         (Resource::Object(Kind::Address), _) => columns_addresses::ADDRESS,
@@ -156,6 +157,9 @@ fn rows(resource: Resource, columns: Columns, object: &Value, now: Timestamp) ->
         Resource::Object(Kind::BgpPeer) => row(object, |object| columns_bgp::peer(object, wide, now)),
         Resource::Object(Kind::BfdProfile) => row(object, |object| columns_bgp::profile(object, wide, now)),
         Resource::Object(Kind::DnsZone) => row(object, |object| columns_names::zone(object, wide, now)),
+        Resource::Object(Kind::Certificate) => {
+            row(object, |object| columns_http::certificate(object, wide, now))
+        }
         Resource::Object(Kind::Gateway) => row(object, |object| columns_http::gateway(object, now)),
         Resource::Object(Kind::HttpRoute) => row(object, |object| columns_http::route(object, wide, now)),
         Resource::Object(Kind::Address) => {

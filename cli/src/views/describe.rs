@@ -84,6 +84,7 @@ pub fn describe(subject: &DescribeSubject<'_>, now: Timestamp, style: Style) -> 
                 }
                 Kind::BfdProfile => sections(&mut page, object, describe_bgp::profile),
                 Kind::DnsZone => sections(&mut page, object, describe_names::zone),
+                Kind::Certificate => sections(&mut page, object, describe_http::certificate),
                 Kind::Gateway => sections(&mut page, object, describe_http::gateway),
                 Kind::HttpRoute => sections(&mut page, object, describe_http::route),
                 Kind::Address => {

@@ -20,8 +20,8 @@ use crate::{
         style::{Style, Tone},
     },
     views::typed::{
-        Address, AddressPool, Advertisement, BfdProfile, BgpPeer, DnsZone, EndpointHealth, EndpointSet,
-        Gateway, HttpRoute, Node, ObjectHeader, Service, TypedObject, Word, Workload, decode,
+        Address, AddressPool, Advertisement, BfdProfile, BgpPeer, Certificate, DnsZone, EndpointHealth,
+        EndpointSet, Gateway, HttpRoute, Node, ObjectHeader, Service, TypedObject, Word, Workload, decode,
         documents::{
             ClusterStatus, ProblemExtension, StatusAddresses, StatusNodeAddresses, StatusNodes,
             StatusProblem, StatusServices, WatchEvent,
@@ -333,6 +333,9 @@ fn summary(object: &Value) -> String {
         Some(Kind::DnsZone) => parts(object, |DnsZone { spec, .. }| {
             vec![spec.zone.to_string(), format!("{} records", spec.records.len())]
         }),
+        Some(Kind::Certificate) => {
+            parts(object, |Certificate { status, .. }| vec![status.dns_names.join(", ")])
+        }
         Some(Kind::Gateway) => {
             parts(object, |Gateway { spec, .. }| vec![columns_http::listeners(&spec.listeners)])
         }

@@ -22,15 +22,15 @@ use model::{
     cluster::compiled::CompiledService,
     kinds::{
         address::AddressSpec, address_pool::AddressPoolSpec, advertisement::AdvertisementSpec,
-        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, dns_zone::DnsZoneSpec,
-        endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec, gateway::GatewaySpec,
-        http_route::HttpRouteSpec, metadata::Metadata, node::NodeSpec, service::ServiceSpec,
-        workload::WorkloadSpec,
+        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, certificate::CertificateSpec,
+        dns_zone::DnsZoneSpec, endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec,
+        gateway::GatewaySpec, http_route::HttpRouteSpec, metadata::Metadata, node::NodeSpec,
+        service::ServiceSpec, workload::WorkloadSpec,
     },
     observed::status::{
         AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
-        ConditionStatus, DnsZoneStatus, EndpointSetStatus, GatewayStatus, HttpRouteStatus, NodeStatus,
-        ServiceStatus, WorkloadStatus,
+        CertificateStatus, ConditionStatus, DnsZoneStatus, EndpointSetStatus, GatewayStatus, HttpRouteStatus,
+        NodeStatus, ServiceStatus, WorkloadStatus,
     },
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -58,6 +58,7 @@ pub(crate) type Advertisement = TypedObject<AdvertisementSpec, AdvertisementStat
 pub(crate) type BgpPeer = TypedObject<BgpPeerSpec, BgpPeerStatus>;
 pub(crate) type BfdProfile = TypedObject<BfdProfileSpec, BfdProfileStatus>;
 pub(crate) type DnsZone = TypedObject<DnsZoneSpec, DnsZoneStatus>;
+pub(crate) type Certificate = TypedObject<CertificateSpec, CertificateStatus>;
 pub(crate) type Gateway = TypedObject<GatewaySpec, GatewayStatus>;
 pub(crate) type HttpRoute = TypedObject<HttpRouteSpec, HttpRouteStatus>;
 pub(crate) type Address = TypedObject<AddressSpec, AddressStatus>;

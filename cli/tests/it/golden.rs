@@ -18,18 +18,18 @@ use model::{
     cluster::compiled::CompiledService,
     kinds::{
         address::AddressSpec, address_pool::AddressPoolSpec, advertisement::AdvertisementSpec,
-        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, dns_zone::DnsZoneSpec,
-        endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec, gateway::GatewaySpec,
-        http_route::HttpRouteSpec, metadata::Metadata, node::NodeSpec, resource::Kind, service::ServiceSpec,
-        workload::WorkloadSpec,
+        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, certificate::CertificateSpec,
+        dns_zone::DnsZoneSpec, endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec,
+        gateway::GatewaySpec, http_route::HttpRouteSpec, metadata::Metadata, node::NodeSpec, resource::Kind,
+        service::ServiceSpec, workload::WorkloadSpec,
     },
     observed::{
         lag::LagOverview,
         service_health::ServiceHealth,
         status::{
             AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
-            DnsZoneStatus, EndpointSetStatus, GatewayStatus, HttpRouteStatus, NodeStatus, ServiceStatus,
-            WorkloadStatus,
+            CertificateStatus, DnsZoneStatus, EndpointSetStatus, GatewayStatus, HttpRouteStatus, NodeStatus,
+            ServiceStatus, WorkloadStatus,
         },
         traffic::{Busiest, ServiceTraffic},
     },
@@ -48,6 +48,7 @@ const RESOURCES: [Resource; Kind::ALL.len() + 1] = [
     Resource::Object(Kind::BgpPeer),
     Resource::Object(Kind::BfdProfile),
     Resource::Object(Kind::DnsZone),
+    Resource::Object(Kind::Certificate),
     Resource::Object(Kind::Gateway),
     Resource::Object(Kind::HttpRoute),
     Resource::Object(Kind::Address),
@@ -354,6 +355,7 @@ fn fixtures_have_the_shape_that_the_model_publishes() {
     all::<BgpPeerSpec, BgpPeerStatus>(&fixtures["bgppeers"]);
     all::<BfdProfileSpec, BfdProfileStatus>(&fixtures["bfdprofiles"]);
     all::<DnsZoneSpec, DnsZoneStatus>(&fixtures["dnszones"]);
+    all::<CertificateSpec, CertificateStatus>(&fixtures["certificates"]);
     all::<GatewaySpec, GatewayStatus>(&fixtures["gateways"]);
     all::<HttpRouteSpec, HttpRouteStatus>(&fixtures["httproutes"]);
     all::<AddressSpec, AddressStatus>(&fixtures["addresses"]);

@@ -12,7 +12,9 @@ from .errors import ApiError, Unreachable
 from .watch import Event, Watch
 
 # Kinds whose objects are in a namespace.
-NAMESPACED = frozenset({"Service", "EndpointSet", "Workload", "EndpointHealth", "Gateway", "HttpRoute"})
+NAMESPACED = frozenset(
+    {"Service", "EndpointSet", "Workload", "EndpointHealth", "Certificate", "Gateway", "HttpRoute"}
+)
 
 Objects = Union[dict, list]
 

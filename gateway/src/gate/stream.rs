@@ -15,7 +15,6 @@ use std::{
 use model::primitives::quantity::Port;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
     time::{Instant, Sleep, sleep},
 };
 
@@ -41,6 +40,8 @@ pub(crate) struct ConnectionState {
     pub(crate) peer: IpAddr,
     /// Port of the listener.
     pub(crate) port: Port,
+    /// Server name of the TLS connection in lower case, which is empty if the client sent none; `None` without TLS.
+    pub(crate) server_name: Option<String>,
     is_tunnel: AtomicBool,
     requests: AtomicUsize,
 }
@@ -50,8 +51,8 @@ pub(crate) struct ConnectionState {
 pub(crate) struct OpenRequest(Arc<ConnectionState>);
 
 impl ConnectionState {
-    pub(crate) const fn new(peer: IpAddr, port: Port) -> Self {
-        Self { peer, port, is_tunnel: AtomicBool::new(false), requests: AtomicUsize::new(0) }
+    pub(crate) const fn new(peer: IpAddr, port: Port, server_name: Option<String>) -> Self {
+        Self { peer, port, server_name, is_tunnel: AtomicBool::new(false), requests: AtomicUsize::new(0) }
     }
 
     /// Notes that the bytes after the response belong to another protocol.
@@ -73,8 +74,8 @@ impl Drop for OpenRequest {
 }
 
 /// Connection behind the gate.
-pub(crate) struct GateStream {
-    inner: TcpStream,
+pub(crate) struct GateStream<S> {
+    inner: S,
     gate: RequestGate,
     buffer: Box<[u8]>,
     /// Bytes to hand over, and the number of those that were.
@@ -85,9 +86,9 @@ pub(crate) struct GateStream {
     metrics: Arc<Metrics>,
 }
 
-impl GateStream {
+impl<S> GateStream<S> {
     pub(crate) fn new(
-        inner: TcpStream,
+        inner: S,
         connection: Arc<ConnectionState>,
         times: GateTimes,
         metrics: Arc<Metrics>,
@@ -147,7 +148,7 @@ impl GateStream {
     }
 }
 
-impl AsyncRead for GateStream {
+impl<S: AsyncRead + Unpin> AsyncRead for GateStream<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -182,7 +183,7 @@ impl AsyncRead for GateStream {
     }
 }
 
-impl AsyncWrite for GateStream {
+impl<S: AsyncWrite + Unpin> AsyncWrite for GateStream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().inner).poll_write(cx, bytes)
     }

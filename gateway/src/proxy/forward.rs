@@ -118,7 +118,12 @@ impl Proxy {
         // The gateway has answered it, and an endpoint would answer once more.
         headers.remove(header::EXPECT);
         let trusted = &self.options.trusted;
-        let origin = RequestOrigin { peer: connection.peer, port: connection.port.get(), trusted };
+        let origin = RequestOrigin {
+            peer: connection.peer,
+            port: connection.port.get(),
+            is_tls: connection.server_name.is_some(),
+            trusted,
+        };
         set_forwarded(&mut headers, host.clone(), &origin);
         if let Some(modifier) = &forwarding.rule.request_headers {
             filters::modify(&mut headers, modifier);

@@ -97,6 +97,8 @@ pub(super) struct RequestOrigin<'a> {
     pub(super) peer: IpAddr,
     /// Port of the listener.
     pub(super) port: u16,
+    /// True if the client uses TLS.
+    pub(super) is_tls: bool,
     /// Networks of proxies whose headers are kept.
     pub(super) trusted: &'a [IpNet],
 }
@@ -119,7 +121,8 @@ pub(super) fn set_forwarded(headers: &mut HeaderMap, host: Option<HeaderValue>, 
     if let Some(host) = host {
         headers.entry(FORWARDED_HOST).or_insert(host);
     }
-    headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
+    let scheme = HeaderValue::from_static(if origin.is_tls { "https" } else { "http" });
+    headers.entry(FORWARDED_PROTO).or_insert(scheme);
     headers.entry(FORWARDED_PORT).or_insert(HeaderValue::from(origin.port));
 }
 
@@ -196,7 +199,8 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(FORWARDED_FOR, HeaderValue::from_static("198.51.100.1"));
             headers.insert(FORWARDED_PROTO, HeaderValue::from_static("https"));
-            let origin = RequestOrigin { peer: peer.parse().unwrap(), port: 80, trusted: &trusted };
+            let origin =
+                RequestOrigin { peer: peer.parse().unwrap(), port: 80, is_tls: false, trusted: &trusted };
             set_forwarded(&mut headers, Some(HeaderValue::from_static("a.example")), &origin);
             let text = |name: HeaderName| headers[name].to_str().unwrap().to_owned();
             [text(FORWARDED_FOR), text(FORWARDED_PROTO), text(FORWARDED_HOST), text(FORWARDED_PORT)].join(" ")

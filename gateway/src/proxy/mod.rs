@@ -119,6 +119,7 @@ fn decide(
     };
     let head = RequestHead {
         port: connection.port,
+        server_name: connection.server_name.as_deref(),
         method: request.method().as_str(),
         host: &target.host,
         path: request.uri().path(),

@@ -1,5 +1,7 @@
 //! Requests through real sockets: a gateway with the listeners of a Gateway, and endpoints on this machine.
 
+mod secure;
+
 use std::{
     collections::BTreeSet,
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -32,6 +34,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{Proxy, ProxyOptions};
 use crate::{
     gate::GateTimes,
+    keys::{CertificateRing, Certificates},
     listen::{Front, Listeners},
     metrics::Metrics,
     state::SharedState,
@@ -88,7 +91,21 @@ async fn free_port() -> u16 {
 impl TestGateway {
     async fn start(objects: Vec<Arc<Object>>) -> Self {
         let port = free_port().await;
-        let listeners = json!({"listeners": [{"name": "http", "port": port, "protocol": "HTTP"}]});
+        let listeners = json!([{"name": "http", "port": port, "protocol": "HTTP"}]);
+        let certificates = watch::channel(Arc::new(CertificateRing::default())).1;
+        let times = GateTimes { head: IDLE / 2, idle: IDLE };
+        Self::start_at(port, &listeners, objects, certificates, times).await
+    }
+
+    /// Starts a gateway with listeners at a port.
+    async fn start_at(
+        port: u16,
+        listeners: &Value,
+        objects: Vec<Arc<Object>>,
+        certificates: Certificates,
+        times: GateTimes,
+    ) -> Self {
+        let listeners = json!({"listeners": listeners});
         let gateway = object("Gateway", "edge", &listeners);
         let snapshot = Snapshot::from_objects(Revision(1), objects.into_iter().chain([gateway]));
         let state = HttpState::new(Arc::new(BTreeSet::new()), snapshot);
@@ -105,8 +122,9 @@ impl TestGateway {
         let front = Arc::new(Front {
             proxy: Arc::new(proxy),
             metrics,
+            certificates,
             slots: Arc::new(Semaphore::new(10)),
-            times: GateTimes { head: IDLE / 2, idle: IDLE },
+            times,
             connections: TaskTracker::new(),
         });
         let addresses: Vec<IpAddr> = vec![Ipv4Addr::LOCALHOST.into()];

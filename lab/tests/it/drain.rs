@@ -204,7 +204,7 @@ const SHOWN_NOWHERE: [(&str, &str); 9] = [
     ("tidegate_health_words", "how much the server remembers; what it had to forget is shown"),
 ];
 /// Metrics that appear only after events that do not occur in this test.
-const NOT_HERE: [&str; 15] = [
+const NOT_HERE: [&str; 16] = [
     "tidegate_store_commits",
     "tidegate_store_conflicts",
     "tidegate_store_in_doubt",
@@ -220,6 +220,7 @@ const NOT_HERE: [&str; 15] = [
     "tidegate_bgp_prefixes_received",
     "tidegate_endpoint_failed_connections",
     "tidegate_dns_cache_entries",
+    "tidegate_gateway_certificate_not_after_seconds",
 ];
 
 /// Returns the metrics of DNS servers in the form of `/metrics`, from their reference page, which tests keep complete.

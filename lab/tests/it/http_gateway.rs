@@ -1,5 +1,7 @@
 //! HTTP routing: `tidegate-gateway` on two nodes behind a load balancer address, with real packets.
 
+mod tls;
+
 use std::{net::SocketAddr, path::Path};
 
 use anyhow::{Result, ensure};
@@ -71,18 +73,19 @@ impl HttpStage {
         let endpoints: Vec<_> = [1, 2]
             .map(|index| json!({"address": node_addresses(index)[0], "node": NODES[usize::from(index) - 1]}))
             .into();
+        let ports = json!([{"name": "http", "port": 80}, {"name": "https", "port": 443}]);
         let objects = [
             backend("web"),
             backend("api"),
             object(
                 "Service",
                 "edge",
-                &json!({"type": "LoadBalancer", "ipFamilies": ["IPv4"], "ports": [{"port": 80}]}),
+                &json!({"type": "LoadBalancer", "ipFamilies": ["IPv4"], "ports": ports}),
             ),
             object(
                 "EndpointSet",
                 "edge",
-                &json!({"service": "edge", "ports": [{"port": 80}], "endpoints": endpoints}),
+                &json!({"service": "edge", "ports": ports, "endpoints": endpoints}),
             ),
             object(
                 "Gateway",
@@ -161,10 +164,11 @@ fn start_gateway(cluster: &Cluster, node: &str, directory: &Path) -> Process {
 
 /// Requests through a load balancer address reach the Service that the host name (F141) and the longest path prefix
 /// (F142) select; others get 404, or the Service of a route for all host names. Changes of endpoints and routes apply in
-/// the same processes, without a failed request (F143). The gateways route on without a control server, also after a
+/// the same processes, without a failed request (F143). Over TLS, the server name selects the certificate, which can be
+/// renewed (F144). The gateways route on without a control server, also after a
 /// restart. Without any gateway, connections to other Services go on (F147).
 #[test]
-fn f141_f142_f143_f147_requests_reach_the_services_of_their_routes() {
+fn f141_f142_f143_f144_f147_requests_reach_the_services_of_their_routes() {
     let mut stage = HttpStage::start();
     let www = "www.example.org";
     let web = ["web-1", "web-2"];
@@ -185,6 +189,7 @@ fn f141_f142_f143_f147_requests_reach_the_services_of_their_routes() {
     stage.wait_pages(www, "/", &web);
 
     endpoints_change(&mut stage);
+    tls::terminates_tls(&mut stage);
     routing_survives_control(&mut stage);
     services_survive_gateways(&mut stage);
 }
@@ -219,9 +224,9 @@ fn routing_survives_control(stage: &mut HttpStage) {
     for node in NODES {
         let path = stage.directory.path().join(node).join("routes.jsonl");
         wait::until_true("the state on disk", || {
-            // The last change took the Service `api` out of the route.
+            // The last route that was added.
             let text = std::fs::read_to_string(&path).unwrap_or_default();
-            text.contains("\"web-3\"") && !text.contains("/api/pages")
+            text.contains("\"web-3\"") && text.contains("secure.example.org")
         })
         .unwrap();
     }
@@ -232,6 +237,7 @@ fn routing_survives_control(stage: &mut HttpStage) {
         assert!(status.success(), "{status}");
         gateway.start_again().unwrap();
     }
+    stage.wait_secure("www.example.org", &["web-2", "web-3"]);
     stage.wait_pages("www.example.org", "/api/x", &["web-2", "web-3"]);
     stage.wait_pages("other.example.org", "/", &["api-1"]);
     stage.cluster.start_control_again().unwrap();

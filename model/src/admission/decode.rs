@@ -231,6 +231,7 @@ fn decode_spec(kind: Kind, value: Option<&Value>, violations: &mut Vec<Violation
         Kind::BgpPeer => decode_part(value, "/spec", violations).map(|spec| Spec::BgpPeer(Box::new(spec))),
         Kind::Advertisement => decode_part(value, "/spec", violations).map(Spec::Advertisement),
         Kind::DnsZone => decode_part(value, "/spec", violations).map(Spec::DnsZone),
+        Kind::Certificate => decode_part(value, "/spec", violations).map(Spec::Certificate),
         Kind::Gateway => decode_part(value, "/spec", violations).map(Spec::Gateway),
         Kind::HttpRoute => decode_part(value, "/spec", violations).map(Spec::HttpRoute),
         Kind::Address => decode_part(value, "/spec", violations).map(Spec::Address),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    http::{validate_gateway, validate_route},
+    http::{validate_certificate, validate_gateway, validate_route},
     kinds::{
         load_balancer::check_annotations,
         metadata::check_labels,
@@ -50,6 +50,7 @@ pub(crate) fn validate(object: &Object) -> Vec<Violation> {
         Spec::BgpPeer(spec) => bgp::validate_peer(spec, &mut found),
         Spec::BfdProfile(spec) => bgp::validate_profile(spec, &mut found),
         Spec::DnsZone(spec) => dns_zone::validate(spec, &mut found),
+        Spec::Certificate(spec) => validate_certificate(spec, &mut found),
         Spec::Gateway(spec) => validate_gateway(spec, &mut found),
         Spec::HttpRoute(spec) => validate_route(spec, &mut found),
         Spec::Address(_) => found.push(

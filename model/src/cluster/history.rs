@@ -166,6 +166,7 @@ pub fn differences(before: Option<&Object>, after: Option<&Object>) -> (Vec<Fiel
     let mut found = Vec::new();
     compare("", published_before.as_ref(), published_after.as_ref(), &mut found);
     found.extend(password_change(before, after));
+    found.extend(private_key_change(before, after));
     found.extend(secret_changes(before, after));
     let omitted = found.len().saturating_sub(FIELDS_MAX);
     found.truncate(FIELDS_MAX);
@@ -179,6 +180,15 @@ fn password_change(before: Option<&Object>, after: Option<&Object>) -> Option<Fi
         [before?, after?].map(|object| object.as_bgp_peer().and_then(|spec| spec.password.as_ref()));
     let hidden = |password: Option<_>| password.map(|_| Value::from(HIDDEN));
     let pointer = "/spec/password".to_owned();
+    (before != after).then(|| FieldChange { pointer, before: hidden(before), after: hidden(after) })
+}
+
+/// Returns the change of the private key of a Certificate, with hidden values.
+fn private_key_change(before: Option<&Object>, after: Option<&Object>) -> Option<FieldChange> {
+    let [before, after] =
+        [before?, after?].map(|object| object.as_certificate().and_then(|spec| spec.private_key.as_ref()));
+    let hidden = |key: Option<_>| key.map(|_| Value::from(HIDDEN));
+    let pointer = "/spec/privateKey".to_owned();
     (before != after).then(|| FieldChange { pointer, before: hidden(before), after: hidden(after) })
 }
 

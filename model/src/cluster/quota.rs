@@ -110,6 +110,7 @@ impl Usage {
             | Spec::BgpPeer(_)
             | Spec::BfdProfile(_)
             | Spec::DnsZone(_)
+            | Spec::Certificate(_)
             | Spec::Gateway(_)
             | Spec::HttpRoute(_)
             | Spec::EndpointHealth(_) => {}

@@ -449,8 +449,8 @@ impl Snapshot {
             // BgpPeers and BfdProfiles are few and need no index.
             (Spec::BgpPeer(_) | Spec::BfdProfile(_), _) => {}
             (Spec::HttpRoute(spec), Some(_)) => self.routes.index_route(key, spec, entry),
-            // Gateways are looked up by their names.
-            (Spec::Gateway(_), _) => {}
+            // Gateways and Certificates are looked up by their names.
+            (Spec::Gateway(_) | Spec::Certificate(_), _) => {}
             // EndpointHealth records are looked up by the name of their Service.
             (Spec::EndpointHealth(_), _) => {}
             // Namespaced kinds always have a namespace, because decoding fills it in.

@@ -18,6 +18,8 @@ use crate::primitives::{
 pub struct RequestHead<'a> {
     /// Port of the listener that received the request.
     pub port: Port,
+    /// Server name of the TLS connection in lower case, which is empty if the client sent none; `None` without TLS.
+    pub server_name: Option<&'a str>,
     /// Method of the request.
     pub method: &'a str,
     /// Host name as returned by [`normalize_host`]; empty if the request has none.
@@ -69,6 +71,8 @@ pub enum Decision<'a> {
 pub enum HttpFailure {
     /// No listener of the port has the host name (404).
     NoListener,
+    /// The host name belongs to another listener than the server name of the TLS connection (421, RFC 9110 §15.5.20).
+    Misdirected,
     /// No rule matches (404).
     NoRoute,
     /// The rule has no backend with a weight above 0 (500).
@@ -85,6 +89,7 @@ impl HttpFailure {
     pub const fn status(self) -> u16 {
         match self {
             Self::NoListener | Self::NoRoute => 404,
+            Self::Misdirected => 421,
             Self::NoBackend | Self::InvalidBackend => 500,
             Self::NoEndpoints => 503,
         }
@@ -95,6 +100,7 @@ impl HttpFailure {
     pub const fn message(self) -> &'static str {
         match self {
             Self::NoListener => "no listener has this host name",
+            Self::Misdirected => "the connection was opened for another host name",
             Self::NoRoute => "no route matches this request",
             Self::NoBackend => "the route has no backend",
             Self::InvalidBackend => "the backend of the route is invalid",
@@ -131,9 +137,14 @@ pub fn normalize_host(text: &str) -> Option<String> {
 pub fn route<'a>(table: &'a HttpTable, head: &RequestHead<'a>, pick: u64) -> Decision<'a> {
     let fail = |failure, rule| Decision::Fail { failure, rule };
     let port = table.routes.ports.get(&head.port);
-    let Some(hosts) = port.and_then(|listeners| listeners.candidates(head.host).next()) else {
+    let listener = |host| port.and_then(|listeners| listeners.candidates(host).next());
+    let Some(hosts) = listener(head.host) else {
         return fail(HttpFailure::NoListener, None);
     };
+    let of_connection = head.server_name.map(listener);
+    if of_connection.is_some_and(|other| other.is_none_or(|other| !std::ptr::eq(other, hosts))) {
+        return fail(HttpFailure::Misdirected, None);
+    }
     let mut candidates = hosts.candidates(head.host).flat_map(|paths| paths.candidates(head.path));
     let Some((entry, prefix)) = candidates.find(|(entry, _)| is_met(entry, head)) else {
         return fail(HttpFailure::NoRoute, None);
@@ -142,7 +153,7 @@ pub fn route<'a>(table: &'a HttpTable, head: &RequestHead<'a>, pick: u64) -> Dec
     if let Some(redirect) = &rule.redirect {
         let path = redirect.path.as_ref().map(|modifier| modify_path(modifier, prefix, head.path));
         let path = path.as_deref().unwrap_or(head.path);
-        let location = location(redirect, head.host, head.port, path, head.query);
+        let location = location(redirect, head, path);
         return Decision::Redirect { rule, status: redirect.status_code, location };
     }
     let Some(backend) = choose(rule, pick) else { return fail(HttpFailure::NoBackend, Some(rule)) };

@@ -40,6 +40,11 @@ impl<T> HostMap<T> {
     }
 
     /// Returns all values.
+    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+        self.exact.values().chain(self.wildcard.values()).chain(&self.any)
+    }
+
+    /// Returns all values.
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.exact.values_mut().chain(self.wildcard.values_mut()).chain(&mut self.any)
     }

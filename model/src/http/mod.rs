@@ -12,20 +12,25 @@
 
 mod attach;
 mod backend;
+mod certificate;
 mod decide;
 mod hosts;
 mod objects;
 mod rewrite;
 mod state;
 mod table;
+mod tls;
 mod validate;
 
+pub(crate) use self::certificate::key_violation;
 pub use self::{
     attach::{AttachProblem, AttachedListener, attach},
     backend::{BackendEndpoints, BackendKey, BackendProblem, HttpEndpoint, resolve_backend},
+    certificate::{CertificateFacts, certified_key, chain, validate_certificate},
     decide::{Decision, HttpFailure, RequestHead, normalize_host, route},
     objects::{HttpObjectKey, HttpObjects, RouteObject},
     state::HttpState,
     table::{CompiledRule, HttpTable, Routes, RuleId},
+    tls::{TlsProblem, TlsTable, certificate_refs, resolve_certificate},
     validate::{validate_gateway, validate_route},
 };

@@ -5,13 +5,13 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 use crate::{
     cluster::snapshot::Snapshot,
     kinds::{
-        gateway::GatewaySpec,
+        gateway::{GatewaySpec, ListenerProtocol},
         http_route::HttpRouteSpec,
         resource::{Kind, Object, ObjectKey},
     },
     primitives::{
         name::{Name, Namespace},
-        quantity::Timestamp,
+        quantity::{Port, Timestamp},
     },
 };
 
@@ -63,17 +63,27 @@ impl<'a> HttpObjects<'a> {
     /// Returns all HttpRoutes of a state, and the Gateways for which `is_served` returns true.
     #[must_use]
     pub fn of(snapshot: &'a Snapshot, is_served: impl Fn(&HttpObjectKey) -> bool) -> Self {
-        let list =
-            |kind| snapshot.list(kind, None, None).filter_map(|object| Some((key_of(object)?, object)));
-        let gateways = list(Kind::Gateway).filter(|(key, _)| is_served(key));
-        let routes = list(Kind::HttpRoute).filter_map(|(key, object)| {
-            let created = object.metadata.creation_timestamp;
-            Some((key, RouteObject { created, spec: object.as_http_route()? }))
-        });
-        Self {
-            gateways: gateways.filter_map(|(key, object)| Some((key, object.as_gateway()?))).collect(),
-            routes: routes.collect(),
-        }
+        let routes = snapshot.list(Kind::HttpRoute, None, None);
+        let routes =
+            routes.filter_map(|object| Some((key_of(object)?, object))).filter_map(|(key, object)| {
+                let created = object.metadata.creation_timestamp;
+                Some((key, RouteObject { created, spec: object.as_http_route()? }))
+            });
+        Self { routes: routes.collect(), ..Self::gateways_of(snapshot, is_served) }
+    }
+
+    /// Returns the Gateways of a state for which `is_served` returns true, without routes.
+    pub(crate) fn gateways_of(snapshot: &'a Snapshot, is_served: impl Fn(&HttpObjectKey) -> bool) -> Self {
+        let gateways = snapshot.list(Kind::Gateway, None, None);
+        let gateways = gateways.filter_map(|object| Some((key_of(object)?, object.as_gateway()?)));
+        Self { gateways: gateways.filter(|(key, _)| is_served(key)).collect(), routes: BTreeMap::new() }
+    }
+
+    /// Returns the protocol of each port: that of its first listener, in the order of the Gateways. Listeners of the port with
+    /// another protocol are not served.
+    pub(crate) fn protocols(&self) -> BTreeMap<Port, ListenerProtocol> {
+        let listeners = self.gateways.values().rev().flat_map(|spec| spec.listeners.iter().rev());
+        listeners.map(|listener| (listener.port, listener.protocol)).collect()
     }
 
     /// Returns the Gateways that a route in `namespace` names, without routes.

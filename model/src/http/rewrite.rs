@@ -1,5 +1,6 @@
 //! New paths and addresses of requests that are rewritten or redirected.
 
+use super::decide::RequestHead;
 use crate::{
     kinds::http_route::{PathModifier, PathModifierType, RedirectScheme, RequestRedirect},
     primitives::{hostname_pattern::HostnamePattern, quantity::Port},
@@ -25,15 +26,11 @@ pub(super) fn modify_path(modifier: &PathModifier, prefix: &str, path: &str) -> 
     }
 }
 
-/// Returns the address of a redirection for a request with `http` at a listener of port `port`.
-pub(super) fn location(
-    redirect: &RequestRedirect,
-    host: &str,
-    port: Port,
-    path: &str,
-    query: Option<&str>,
-) -> String {
-    let scheme = redirect.scheme.unwrap_or(RedirectScheme::Http);
+/// Returns the address of a redirection of a request to a path.
+pub(super) fn location(redirect: &RequestRedirect, head: &RequestHead<'_>, path: &str) -> String {
+    let RequestHead { port, host, query, server_name, .. } = *head;
+    let own = if server_name.is_some() { RedirectScheme::Https } else { RedirectScheme::Http };
+    let scheme = redirect.scheme.unwrap_or(own);
     let well_known = match scheme {
         RedirectScheme::Http => HTTP_PORT,
         RedirectScheme::Https => HTTPS_PORT,

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::{
     objects::{HttpObjectKey, HttpObjects},
     table::HttpTable,
+    tls::TlsTable,
 };
 use crate::{
     cluster::{
@@ -37,18 +38,25 @@ impl HttpState {
     #[must_use]
     pub fn update(&self, revision: Revision, changes: impl IntoIterator<Item = ObjectChange>) -> Self {
         let mut snapshot = self.snapshot.clone();
-        let (mut services, mut has_new_routes) = (BTreeSet::new(), false);
+        let (mut services, mut has_new_routes, mut has_new_certificates) = (BTreeSet::new(), false, false);
         for change in changes {
             let before = snapshot.clone();
             let Some(change) = snapshot.receive(change) else { continue };
             has_new_routes |= is_route_change(&before, &change);
+            has_new_certificates |= change.object.spec.kind() == Kind::Certificate;
             services.extend(affected(&before, &snapshot, &change));
         }
         snapshot.set_revision(revision);
         let table = if has_new_routes {
             compile(&self.served, &snapshot)
         } else {
-            self.table.refresh(&snapshot, &services)
+            let mut table = self.table.refresh(&snapshot, &services);
+            if has_new_certificates {
+                let is_served = |key: &HttpObjectKey| self.served.is_empty() || self.served.contains(key);
+                let objects = HttpObjects::gateways_of(&snapshot, is_served);
+                table.tls = Arc::new(TlsTable::compile(&objects, &snapshot));
+            }
+            table
         };
         Self { served: Arc::clone(&self.served), snapshot, table }
     }

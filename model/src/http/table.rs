@@ -14,10 +14,12 @@ use super::{
     backend::{BackendEndpoints, BackendKey, BackendProblem, resolve_backend},
     hosts::HostMap,
     objects::{HttpObjectKey, HttpObjects, RouteObject},
+    tls::TlsTable,
 };
 use crate::{
     cluster::snapshot::Snapshot,
     kinds::{
+        gateway::{GatewayListener, ListenerProtocol},
         http_route::{
             FieldMatch, HeaderModifier, HttpRouteMatch, HttpRouteRule, PathMatchType, RequestRedirect,
             RouteMethod, UrlRewrite,
@@ -168,12 +170,16 @@ impl Routes {
     #[must_use]
     pub fn compile(objects: &HttpObjects<'_>) -> Self {
         let mut routes = Self::default();
-        for listener in objects.gateways.values().flat_map(|spec| &spec.listeners) {
+        let protocols = objects.protocols();
+        let is_served =
+            |listener: &&GatewayListener| protocols.get(&listener.port) == Some(&listener.protocol);
+        let listeners = objects.gateways.values().flat_map(|spec| &spec.listeners);
+        for listener in listeners.filter(is_served) {
             // A listener without routes still owns the requests for its host name.
             routes.ports.entry(listener.port).or_default().entry(listener.hostname.as_ref());
         }
         for (key, route) in &objects.routes {
-            routes.add(objects, key, *route);
+            routes.add(objects, key, *route, &protocols);
         }
         for paths in routes.ports.values_mut().flat_map(HostMap::values_mut).flat_map(HostMap::values_mut) {
             paths.sort();
@@ -181,13 +187,20 @@ impl Routes {
         routes
     }
 
-    fn add(&mut self, objects: &HttpObjects<'_>, key: &HttpObjectKey, route: RouteObject<'_>) {
+    fn add(
+        &mut self,
+        objects: &HttpObjects<'_>,
+        key: &HttpObjectKey,
+        route: RouteObject<'_>,
+        protocols: &BTreeMap<Port, ListenerProtocol>,
+    ) {
         let RouteObject { created, spec } = route;
         let parents = spec.parent_refs.iter();
         let listeners =
             parents.flat_map(|parent| attach(objects, &key.namespace, spec, parent).unwrap_or_default());
         // Several parents may name the same listener, and several Gateways the same port and host name.
         let places: BTreeSet<_> = listeners
+            .filter(|one| protocols.get(&one.listener.port) == Some(&one.listener.protocol))
             .flat_map(|one| {
                 let listener = one.listener;
                 one.hostnames.into_iter().map(|name| (listener.port, listener.hostname.as_ref(), name))
@@ -252,6 +265,8 @@ fn pair(field: &FieldMatch, is_header: bool) -> (String, String) {
 pub struct HttpTable {
     /// Routes of all listeners.
     pub routes: Arc<Routes>,
+    /// Certificates of all listeners with TLS.
+    pub tls: Arc<TlsTable>,
     /// Endpoints of the backends of all rules.
     pub backends: OrdMap<BackendKey, Result<Arc<BackendEndpoints>, BackendProblem>>,
 }
@@ -261,9 +276,10 @@ impl HttpTable {
     #[must_use]
     pub fn compile(objects: &HttpObjects<'_>, snapshot: &Snapshot) -> Self {
         let routes = Routes::compile(objects);
+        let tls = Arc::new(TlsTable::compile(objects, snapshot));
         let resolve = |key| resolve_backend(snapshot, key).map(Arc::new);
         let backends = routes.backends.iter().map(|key| (key.clone(), resolve(key))).collect();
-        Self { routes: Arc::new(routes), backends }
+        Self { routes: Arc::new(routes), tls, backends }
     }
 
     /// Returns the table after a change of some Services or of their endpoints. Shares the routes with this table.

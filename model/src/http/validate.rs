@@ -1,10 +1,10 @@
 //! Validation rules of Gateways and HttpRoutes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     kinds::{
-        gateway::{GatewaySpec, LISTENERS_MAX},
+        gateway::{CERTIFICATE_REFS_MAX, GatewayListener, GatewaySpec, LISTENERS_MAX, ListenerProtocol},
         http_route::{
             BACKEND_WEIGHT_MAX, FIELD_NAME_BYTES_MAX, FIELD_VALUE_BYTES_MAX, FieldMatch, HeaderModifier,
             HttpFilter, HttpFilterType, HttpRouteMatch, HttpRouteRule, HttpRouteSpec, MATCHES_MAX,
@@ -50,11 +50,44 @@ pub fn validate_gateway(spec: &GatewaySpec, found: &mut Vec<Violation>) {
     }
     check_unique(spec.listeners.iter().map(|one| &one.name), |index| format!("{at}/{index}/name"), found);
     let mut seen = BTreeSet::new();
+    let mut protocols = BTreeMap::new();
     for (index, listener) in spec.listeners.iter().enumerate() {
+        check_tls(&format!("{at}/{index}"), listener, found);
+        if *protocols.entry(listener.port).or_insert(listener.protocol) != listener.protocol {
+            let message = "must be that of the other listeners of the port";
+            found.push(Violation::new(format!("{at}/{index}/protocol"), Conflict, message));
+        }
         if !seen.insert((listener.port, listener.hostname.as_ref())) {
             let message = "must differ from the other listeners of the Gateway in port or host name";
             found.push(Violation::new(format!("{at}/{index}/hostname"), Duplicate, message));
         }
+    }
+}
+
+fn check_tls(at: &str, listener: &GatewayListener, found: &mut Vec<Violation>) {
+    let at = format!("{at}/tls");
+    let is_tls = match listener.protocol {
+        ListenerProtocol::Http => false,
+        ListenerProtocol::Https => true,
+    };
+    match &listener.tls {
+        None if is_tls => {
+            let violation = Violation::new(at, Required, "must be set for the protocol HTTPS");
+            found.push(violation.hint("name a Certificate in tls.certificateRefs"));
+        }
+        Some(_) if !is_tls => {
+            found.push(Violation::new(at, Conflict, "must not be set for the protocol HTTP"));
+        }
+        Some(tls) => {
+            let at = format!("{at}/certificateRefs");
+            if tls.certificate_refs.is_empty() {
+                found.push(Violation::new(&*at, Required, "must name at least one Certificate"));
+            }
+            if check_length(&at, tls.certificate_refs.len(), CERTIFICATE_REFS_MAX, found) {
+                check_unique(tls.certificate_refs.iter(), |index| format!("{at}/{index}"), found);
+            }
+        }
+        None => {}
     }
 }
 

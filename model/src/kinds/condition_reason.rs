@@ -388,6 +388,38 @@ pub enum ConditionReason {
     NoRoutes,
     /// An HttpRoute is attached to the Gateway.
     RoutesAttached,
+    /// All Certificates of the listeners exist and are usable.
+    CertificatesFound,
+    /// A listener names a Certificate that does not exist or is unusable.
+    #[strum(
+        message = "Create the Certificate, or correct `tls.certificateRefs`. Other listeners are not affected."
+    )]
+    InvalidCertificateRef,
+    /// Gateways serve the listeners.
+    Programmed,
+    /// A listener with TLS has no usable Certificate, so that gateways refuse its connections.
+    #[strum(message = "See the condition ResolvedRefs.")]
+    Invalid,
+    /// Another Gateway has a listener with another protocol at the same port, which is served instead.
+    #[strum(message = "Choose another port, or give both listeners the same protocol.")]
+    ProtocolConflict,
+
+    /// The certificate is valid for at least 14 more days.
+    InValidity,
+    /// The certificate expires within 14 days.
+    #[strum(message = "Write a new certificate and its private key to the object.")]
+    ExpiresSoon,
+    /// The certificate has expired, so that clients reject it.
+    #[strum(message = "Write a new certificate and its private key to the object.")]
+    Expired,
+    /// The validity of the certificate has not begun.
+    #[strum(message = "Check the clocks of the control servers, or write another certificate.")]
+    NotYetValid,
+    /// No listener of a Gateway in the namespace names the Certificate.
+    #[strum(message = "Name it in `tls.certificateRefs` of a listener.")]
+    NotReferenced,
+    /// A listener of a Gateway names the Certificate.
+    Referenced,
 
     /// The AddressPool contains no assignable address.
     #[strum(message = "Add a range to `spec.addresses`.")]
@@ -515,7 +547,7 @@ mod tests {
         let expected = "Valid Headless Allocated AsRequested EndpointsReady NothingToProgram VerifiedOnAllNodes \
                         NothingToAnnounce Announced RoutedExternally Announceable NodesFound PeersFound Ready \
                         Reporting Verified ServiceFound Selected NodesSelected Named NamesAnswered HasNames BackendsFound RoutesAttached \
-                        Free Established";
+                        CertificatesFound Programmed InValidity Referenced Free Established";
         assert_eq!(healthy.join(" "), expected);
     }
 }

@@ -9,10 +9,10 @@ use utoipa::ToSchema;
 use crate::{
     kinds::{
         address::AddressSpec, address_pool::AddressPoolSpec, advertisement::AdvertisementSpec,
-        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, dns_zone::DnsZoneSpec,
-        endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec, gateway::GatewaySpec,
-        http_route::HttpRouteSpec, metadata::Metadata, node::NodeSpec, service::ServiceSpec,
-        workload::WorkloadSpec,
+        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, certificate::CertificateSpec,
+        dns_zone::DnsZoneSpec, endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec,
+        gateway::GatewaySpec, http_route::HttpRouteSpec, metadata::Metadata, node::NodeSpec,
+        service::ServiceSpec, workload::WorkloadSpec,
     },
     primitives::name::{Name, Namespace},
 };
@@ -20,8 +20,8 @@ use crate::{
 /// Value of `apiVersion` in every object.
 pub const API_VERSION: &str = "tidegate/v1";
 
-/// Kind of an object: `Node`, `AddressPool`, `BfdProfile`, `BgpPeer`, `Advertisement`, `DnsZone`, `Gateway`,
-/// `HttpRoute`, `Workload`, `Service`, `EndpointSet`, `Address` or `EndpointHealth`.
+/// Kind of an object: `Node`, `AddressPool`, `BfdProfile`, `BgpPeer`, `Advertisement`, `DnsZone`, `Certificate`,
+/// `Gateway`, `HttpRoute`, `Workload`, `Service`, `EndpointSet`, `Address` or `EndpointHealth`.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema, VariantArray,
 )]
@@ -38,6 +38,8 @@ pub enum Kind {
     Advertisement,
     /// Zone of the DNS with static records and host names of Services.
     DnsZone,
+    /// Certificate chain with its private key for listeners of Gateways.
+    Certificate,
     /// Listeners at which gateways accept HTTP requests.
     Gateway,
     /// Rules that select a Service for HTTP requests.
@@ -69,6 +71,7 @@ impl Kind {
             Self::BgpPeer => "BgpPeer",
             Self::Advertisement => "Advertisement",
             Self::DnsZone => "DnsZone",
+            Self::Certificate => "Certificate",
             Self::Gateway => "Gateway",
             Self::HttpRoute => "HttpRoute",
             Self::Address => "Address",
@@ -89,6 +92,7 @@ impl Kind {
             Self::BgpPeer => "bgppeers",
             Self::Advertisement => "advertisements",
             Self::DnsZone => "dnszones",
+            Self::Certificate => "certificates",
             Self::Gateway => "gateways",
             Self::HttpRoute => "httproutes",
             Self::Address => "addresses",
@@ -110,7 +114,8 @@ impl Kind {
             | Self::Advertisement
             | Self::DnsZone
             | Self::Address => false,
-            Self::Gateway
+            Self::Certificate
+            | Self::Gateway
             | Self::HttpRoute
             | Self::Workload
             | Self::Service
@@ -130,6 +135,7 @@ impl Kind {
             | Self::BgpPeer
             | Self::Advertisement
             | Self::DnsZone
+            | Self::Certificate
             | Self::Gateway
             | Self::HttpRoute
             | Self::Workload
@@ -271,6 +277,8 @@ pub enum Spec {
     Advertisement(AdvertisementSpec),
     /// Spec of a DnsZone.
     DnsZone(DnsZoneSpec),
+    /// Spec of a Certificate.
+    Certificate(CertificateSpec),
     /// Spec of a Gateway.
     Gateway(GatewaySpec),
     /// Spec of an HttpRoute.
@@ -298,6 +306,7 @@ impl Spec {
             Self::BgpPeer(_) => Kind::BgpPeer,
             Self::Advertisement(_) => Kind::Advertisement,
             Self::DnsZone(_) => Kind::DnsZone,
+            Self::Certificate(_) => Kind::Certificate,
             Self::Gateway(_) => Kind::Gateway,
             Self::HttpRoute(_) => Kind::HttpRoute,
             Self::Address(_) => Kind::Address,
@@ -326,6 +335,7 @@ impl Spec {
             | Self::BgpPeer(_)
             | Self::Advertisement(_)
             | Self::DnsZone(_)
+            | Self::Certificate(_)
             | Self::Gateway(_)
             | Self::HttpRoute(_)
             | Self::Address(_)
@@ -347,6 +357,7 @@ impl Spec {
             Self::BgpPeer(spec) => serde_json::to_value(spec.without_password()),
             Self::Advertisement(spec) => serde_json::to_value(spec),
             Self::DnsZone(spec) => serde_json::to_value(spec.without_secrets()),
+            Self::Certificate(spec) => serde_json::to_value(spec.without_secret()),
             Self::Gateway(spec) => serde_json::to_value(spec),
             Self::HttpRoute(spec) => serde_json::to_value(spec),
             Self::Address(spec) => serde_json::to_value(spec),
@@ -425,6 +436,12 @@ impl Object {
     #[must_use]
     pub const fn as_dns_zone(&self) -> Option<&DnsZoneSpec> {
         if let Spec::DnsZone(spec) = &self.spec { Some(spec) } else { None }
+    }
+
+    /// Returns the spec of a Certificate, or `None` for an object of another kind.
+    #[must_use]
+    pub const fn as_certificate(&self) -> Option<&CertificateSpec> {
+        if let Spec::Certificate(spec) = &self.spec { Some(spec) } else { None }
     }
 
     /// Returns the spec of a Gateway, or `None` for an object of another kind.

@@ -6,6 +6,7 @@ mod assigned;
 mod bgp;
 mod bgp_peer;
 mod by_bgp;
+mod certificate;
 mod conflict;
 mod health;
 mod http;
@@ -55,6 +56,7 @@ pub use self::announced::{
 pub use self::assigned::address_pool_status;
 pub use self::bgp::{bfd_profile_status, bgp_peer_status, node_bgp_status};
 pub use self::bgp_peer::with_sessions;
+pub use self::certificate::certificate_status;
 pub use self::health::{add_not_checked, service_health};
 pub use self::http::{gateway_status, http_route_status};
 pub use self::names::{dns_zone_status, service_resolvable};

@@ -63,7 +63,8 @@ pub struct Condition {
 /// conditions are true), `Connected` (the agent of the Node reports), `Converged` (the Node has programmed
 /// everything and verified it by reading its kernel), `Used` (the object is in use by another object),
 /// `HasRoom` (the AddressPool has a free address in each of its IP families), `Resolvable` (`tidegate-dns` answers the
-/// host names of the Service) or `ResolvedRefs` (all backends of the HttpRoute can be used).
+/// host names of the Service) or `ResolvedRefs` (all backends of the
+/// HttpRoute, or all Certificates of the Gateway, can be used).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum ConditionType {
     /// The object is valid, and all its settings are implemented.
@@ -72,7 +73,7 @@ pub enum ConditionType {
     AddressAssigned,
     /// The Service has an endpoint that accepts connections.
     EndpointsAvailable,
-    /// Every Node has programmed the Service and verified it by reading its kernel.
+    /// Every Node has programmed the Service and verified it by reading its kernel, or gateways serve the listener.
     Programmed,
     /// The addresses are announced to the network.
     Announced,
@@ -88,7 +89,7 @@ pub enum ConditionType {
     HasRoom,
     /// The DNS server answers the host names of the Service with an address.
     Resolvable,
-    /// All backends of the HttpRoute are Service ports that gateways can use.
+    /// All backends of the HttpRoute, or all Certificates of the Gateway, are such as gateways can use.
     ResolvedRefs,
 }
 
@@ -403,12 +404,48 @@ pub struct DnsZoneStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayStatus {
-    /// Conditions Accepted and Used; Used is true if an HttpRoute is attached to one of the listeners.
+    /// Conditions Accepted, ResolvedRefs, Programmed and Used. ResolvedRefs is true if all Certificates of the listeners are
+    /// usable, Programmed if gateways serve all listeners, and Used if an HttpRoute is attached to one of them.
     pub conditions: Vec<Condition>,
+    /// Conditions of each listener by its name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, ListenerStatus>)]
+    pub listeners: BTreeMap<Label, ListenerStatus>,
     /// Number of attached HttpRoutes by the name of the listener.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, u32>)]
     pub attached_routes: BTreeMap<Label, u32>,
+}
+
+/// Status of a listener of a Gateway.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ListenerStatus {
+    /// Conditions ResolvedRefs and Programmed; Programmed is true if gateways serve the listener.
+    pub conditions: Vec<Condition>,
+}
+
+/// Status of a Certificate.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CertificateStatus {
+    /// Conditions Accepted, Ready and Used; Ready is true while the certificate is valid, and Used if a listener of a
+    /// Gateway names it.
+    pub conditions: Vec<Condition>,
+    /// DNS names for which the certificate is valid, some with `*` as the first label.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dns_names: Vec<String>,
+    /// Distinguished name of the issuer of the certificate.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub issuer: String,
+    /// Begin of the validity (RFC 3339, UTC).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub not_before: Option<Timestamp>,
+    /// End of the validity (RFC 3339, UTC).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub not_after: Option<Timestamp>,
 }
 
 /// Status of an HttpRoute.

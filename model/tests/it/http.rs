@@ -127,6 +127,7 @@ impl<'a> TestRequest<'a> {
         let header = |name: &str| self.header(name);
         let head = RequestHead {
             port: Port::new(port).unwrap(),
+            server_name: None,
             method: self.method,
             host: &self.host,
             path: self.path,
@@ -352,8 +353,8 @@ fn unsupported_and_invalid_settings_are_refused() {
         violations("Gateway", json!({ "listeners": [listener] }))
     };
     assert_eq!(listener(json!({})), Vec::<String>::new());
-    assert!(listener(json!({ "protocol": "HTTPS" }))[0].contains("HTTPS"));
-    assert!(listener(json!({ "tls": {} }))[0].contains("tls"));
+    assert!(listener(json!({ "protocol": "TLS" }))[0].contains("TLS"));
+    assert!(listener(json!({ "tls": {} }))[0].contains("certificateRefs"));
     assert!(listener(json!({ "hostname": "192.0.2.1" }))[0].contains("IP address"));
     let two = json!({ "name": "http", "port": 80, "protocol": "HTTP" });
     let found = violations("Gateway", json!({ "listeners": [two, two] }));

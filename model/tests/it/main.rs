@@ -13,6 +13,7 @@ mod bgp;
 mod bgp_book;
 mod bgp_fields;
 mod bgp_status;
+mod certificates;
 mod compile;
 mod default_checks;
 mod dns;

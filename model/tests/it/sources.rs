@@ -29,6 +29,7 @@ fn conditions(cluster: &Cluster, store_key: &str) -> Vec<Condition> {
         | Spec::BgpPeer(_)
         | Spec::Advertisement(_)
         | Spec::DnsZone(_)
+        | Spec::Certificate(_)
         | Spec::Gateway(_)
         | Spec::HttpRoute(_)
         | Spec::Address(_)

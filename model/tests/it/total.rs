@@ -121,6 +121,7 @@ fn near_object() -> impl Strategy<Value = Value> {
         "BgpPeer",
         "BfdProfile",
         "DnsZone",
+        "Certificate",
         "Gateway",
         "HttpRoute",
     ]);

@@ -48,6 +48,7 @@ pub fn prepared(source: &Label, wanted: &Object, current: Option<&Object>) -> Ob
             | Spec::BgpPeer(_)
             | Spec::Advertisement(_)
             | Spec::DnsZone(_)
+            | Spec::Certificate(_)
             | Spec::Gateway(_)
             | Spec::HttpRoute(_)
             | Spec::Address(_)

@@ -121,7 +121,7 @@ fn write(rules: Rules<'_>, key: &ObjectKey, wanted: &Object, current: Option<&Ob
 }
 
 /// Returns the published form of an object as JSON, plus the secrets, which responses of the server omit: the password
-/// of a BgpPeer and the keys of a DnsZone.
+/// of a BgpPeer, the keys of a DnsZone, and the private key of a Certificate.
 fn secret_json(object: &Object) -> Vec<u8> {
     let mut json = object.to_json();
     let password = object.as_bgp_peer().and_then(|peer| peer.password.as_ref());
@@ -133,6 +133,10 @@ fn secret_json(object: &Object) -> Vec<u8> {
         if let Some(secret) = &key.secret {
             json["spec"]["keys"][index]["secret"] = secret.reveal().into();
         }
+    }
+    let key = object.as_certificate().and_then(|certificate| certificate.private_key.as_ref());
+    if let Some(key) = key {
+        json["spec"]["privateKey"] = key.reveal().into();
     }
     json.to_string().into_bytes()
 }

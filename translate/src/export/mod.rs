@@ -130,6 +130,7 @@ fn elsewhere(target: Target, kind: Kind) -> &'static str {
         (_, Kind::Node) => "left out: nodes of a cluster register themselves",
         (_, Kind::Workload) => "left out: Kubernetes Services select pods",
         (_, Kind::DnsZone) => "left out: the format has no DNS zones",
+        (_, Kind::Certificate) => "left out: private keys are not exported",
         (_, Kind::Gateway | Kind::HttpRoute) => "left out: routes are not exported",
         (_, Kind::Address | Kind::EndpointHealth) => "left out: managed by the control server",
         (Target::Kubernetes, Kind::AddressPool | Kind::BfdProfile | Kind::BgpPeer | Kind::Advertisement) => {

@@ -205,6 +205,7 @@ impl Side<'_> {
                 | Spec::BgpPeer(_)
                 | Spec::Advertisement(_)
                 | Spec::DnsZone(_)
+                | Spec::Certificate(_)
                 | Spec::Gateway(_)
                 | Spec::HttpRoute(_)
                 | Spec::Address(_)

@@ -80,6 +80,7 @@ fn concerned(before: &Published, after: &Published, changes: &[Change]) -> BTree
         Kind::AddressPool
         | Kind::BfdProfile
         | Kind::DnsZone
+        | Kind::Certificate
         | Kind::Gateway
         | Kind::HttpRoute
         | Kind::BgpPeer

@@ -101,7 +101,7 @@ pub(crate) struct AgentCertificate {
 
 /// Registers the routes of agent certificates.
 pub(super) fn add(router: Routes) -> Routes {
-    let asks = |verb| Permission::On(verb, Subject::Certificate);
+    let asks = |verb| Permission::On(verb, Subject::AgentCertificate);
     let enrol = Doc::new("enrol", "Agent", "Join a node with a join token")
         .describe(
             "Signs the key of the machine and consumes the join token. The name of an existing Node, and a \

@@ -56,6 +56,7 @@ pub(super) fn add(router: Routes, kind: Kind) -> Routes {
         Kind::BgpPeer => add_kind::<schema::BgpPeer, schema::BgpPeerList>(router, kind),
         Kind::Advertisement => add_kind::<schema::Advertisement, schema::AdvertisementList>(router, kind),
         Kind::DnsZone => add_kind::<schema::DnsZone, schema::DnsZoneList>(router, kind),
+        Kind::Certificate => add_kind::<schema::Certificate, schema::CertificateList>(router, kind),
         Kind::Gateway => add_kind::<schema::Gateway, schema::GatewayList>(router, kind),
         Kind::HttpRoute => add_kind::<schema::HttpRoute, schema::HttpRouteList>(router, kind),
         Kind::Address => super::addresses::add(router),

@@ -64,6 +64,7 @@ impl Assigner {
             Spec::AddressPool(_)
             | Spec::BfdProfile(_)
             | Spec::DnsZone(_)
+            | Spec::Certificate(_)
             | Spec::Gateway(_)
             | Spec::HttpRoute(_)
             | Spec::BgpPeer(_)

@@ -1,4 +1,4 @@
-//! Columns of Gateways and HttpRoutes. Pure functions.
+//! Columns of Certificates, Gateways and HttpRoutes. Pure functions.
 
 use model::{
     kinds::{gateway::GatewayListener, http_route::ParentRef},
@@ -8,14 +8,31 @@ use model::{
 use crate::{
     terminal::table::Cell,
     views::columns::{addresses::status, age_cell},
-    views::typed::{Gateway, HttpRoute},
+    views::typed::{Certificate, Gateway, HttpRoute},
 };
 
+/// Column headings of Certificates: those of the narrow table, and the additional ones of `-o wide`.
+pub(crate) const CERTIFICATE: (&[&str], &[&str]) =
+    (&["NAME", "DNS NAMES", "EXPIRES", "STATUS", "AGE"], &["ISSUER"]);
 /// Column headings of Gateways.
 pub(crate) const GATEWAY: (&[&str], &[&str]) = (&["NAME", "LISTENERS", "ROUTES", "STATUS", "AGE"], &[]);
 /// Column headings of HttpRoutes: those of the narrow table, and the additional ones of `-o wide`.
 pub(crate) const ROUTE: (&[&str], &[&str]) =
     (&["NAME", "HOSTNAMES", "GATEWAYS", "STATUS", "AGE"], &["RULES", "BACKENDS"]);
+
+pub(crate) fn certificate(object: &Certificate, wide: bool, now: Timestamp) -> Vec<Cell> {
+    let expires = object.status.not_after.map(|time| time.to_string()).unwrap_or_default();
+    let mut row: Vec<Cell> = vec![
+        object.status.dns_names.join(",").into(),
+        expires.into(),
+        status(false, &object.conditions),
+        age_cell(object.metadata.as_ref(), now),
+    ];
+    if wide {
+        row.push(object.status.issuer.clone().into());
+    }
+    row
+}
 
 pub(crate) fn gateway(object: &Gateway, now: Timestamp) -> Vec<Cell> {
     let routes = object.status.attached_routes.values().max().copied().unwrap_or_default();

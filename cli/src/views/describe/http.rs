@@ -1,31 +1,46 @@
-//! `describe` sections of Gateways and HttpRoutes. Pure functions.
+//! `describe` sections of Certificates, Gateways and HttpRoutes. Pure functions.
 
 use model::{
     kinds::http_route::{FieldMatch, HttpRouteMatch, HttpRouteRule, PathMatchType},
-    primitives::hostname_pattern::HostnamePattern,
+    primitives::{hostname_pattern::HostnamePattern, quantity::Timestamp},
 };
 
 use crate::{
     terminal::table::Table,
     views::{
         columns::http::parent,
-        typed::{Gateway, HttpRoute},
+        typed::{Certificate, Gateway, HttpRoute},
     },
 };
 
 use super::Page;
 
+pub(crate) fn certificate(page: &mut Page, object: &Certificate) {
+    let status = &object.status;
+    page.section("Certificate");
+    page.field("DNS names", &status.dns_names.join(", "));
+    page.field("Issuer", &status.issuer);
+    let time = |time: Option<Timestamp>| time.map(|time| time.to_string()).unwrap_or_default();
+    page.field("Valid from", &time(status.not_before));
+    page.field("Valid until", &time(status.not_after));
+    page.field("Private key", "never shown");
+}
+
 pub(crate) fn gateway(page: &mut Page, object: &Gateway) {
     page.section("Listeners");
-    let mut table = Table::new(vec!["NAME", "PORT", "PROTOCOL", "HOSTNAME", "ALLOWED ROUTES", "ROUTES"]);
+    let mut table =
+        Table::new(vec!["NAME", "PORT", "PROTOCOL", "HOSTNAME", "CERTIFICATES", "ALLOWED ROUTES", "ROUTES"]);
     for listener in &object.spec.listeners {
         let hostname = listener.hostname.as_ref().map_or("*", HostnamePattern::as_str);
+        let refs = listener.tls.iter().flat_map(|tls| &tls.certificate_refs);
+        let certificates: Vec<_> = refs.map(|one| one.name.as_str()).collect();
         let routes = object.status.attached_routes.get(&listener.name).copied().unwrap_or_default();
         table.push(vec![
             listener.name.as_str().into(),
             listener.port.to_string().into(),
             listener.protocol.to_string().into(),
             hostname.into(),
+            certificates.join(", ").into(),
             listener.allowed_routes.namespaces.from.to_string().into(),
             routes.to_string().into(),
         ]);

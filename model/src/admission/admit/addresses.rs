@@ -161,6 +161,7 @@ impl<'a> Ledger<'a> {
             | Kind::BgpPeer
             | Kind::Advertisement
             | Kind::DnsZone
+            | Kind::Certificate
             | Kind::Gateway
             | Kind::HttpRoute
             | Kind::Address

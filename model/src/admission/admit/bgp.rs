@@ -144,6 +144,7 @@ impl BgpRules<'_> {
             | Kind::AddressPool
             | Kind::Advertisement
             | Kind::DnsZone
+            | Kind::Certificate
             | Kind::Gateway
             | Kind::HttpRoute
             | Kind::Workload

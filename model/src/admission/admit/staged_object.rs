@@ -6,6 +6,7 @@ use super::{Operation, Refusal, Request, entropy::Random, health};
 use crate::cluster::change::Action;
 use crate::{
     cluster::snapshot::Snapshot,
+    http::key_violation,
     kinds::{
         address::Announcement,
         node::NodeSpec,
@@ -122,6 +123,27 @@ fn keep_password(new: &mut Object, old: Option<&Object>) {
     }
 }
 
+/// Keeps the stored private key of a Certificate if the request body has none, because responses never contain it. The
+/// key must belong to the new certificate.
+fn keep_private_key(new: &mut Object, old: Option<&Object>, at: &str, violations: &mut Vec<Violation>) {
+    let Spec::Certificate(spec) = &mut new.spec else { return };
+    if spec.private_key.is_some() {
+        return;
+    }
+    spec.private_key = old.and_then(Object::as_certificate).and_then(|old| old.private_key.clone());
+    match &spec.private_key {
+        Some(key) => violations.extend(key_violation(at, &spec.certificate, key)),
+        None => violations.push(
+            Violation::new(
+                format!("{at}/spec/privateKey"),
+                ViolationCode::Required,
+                "must be set: the Certificate is new",
+            )
+            .hint("give the private key of the first certificate in PEM"),
+        ),
+    }
+}
+
 /// Keeps the stored secrets of the keys of a DnsZone that the request body names without one, because responses never
 /// contain secrets.
 fn keep_secrets(new: &mut Object, old: Option<&Object>, at: &str, violations: &mut Vec<Violation>) {
@@ -188,6 +210,7 @@ fn resolve_one(
         keep_lease(object, old.as_deref(), &at, violations);
         settle_requested(object, old.as_deref(), &at, violations);
         keep_password(object, old.as_deref());
+        keep_private_key(object, old.as_deref(), &at, violations);
         keep_secrets(object, old.as_deref(), &at, violations);
         let owner = old.as_ref().and_then(|old| old.metadata.apply_set.clone());
         let asked = request.apply_set.as_ref().map(|set| set.name.clone());

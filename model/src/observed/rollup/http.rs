@@ -5,16 +5,21 @@ use std::collections::BTreeMap;
 use super::{no, saturating, yes};
 use crate::{
     cluster::snapshot::Snapshot,
-    http::{AttachProblem, BackendKey, BackendProblem, HttpObjects, attach, resolve_backend},
+    http::{
+        AttachProblem, BackendKey, BackendProblem, HttpObjectKey, HttpObjects, attach, certificate_refs,
+        resolve_backend, resolve_certificate,
+    },
     kinds::{
         condition_reason::ConditionReason,
-        gateway::GatewaySpec,
+        gateway::{GatewayListener, GatewaySpec},
         http_route::{HttpRouteSpec, ParentRef},
         metadata::Metadata,
         resource::{Kind, ObjectKey, ServiceKey},
     },
-    observed::status::{Condition, ConditionType, GatewayStatus, HttpRouteStatus},
-    primitives::name::Namespace,
+    observed::status::{
+        Condition, ConditionStatus, ConditionType, GatewayStatus, HttpRouteStatus, ListenerStatus,
+    },
+    primitives::name::{Label, Namespace},
 };
 
 /// Computes the status of a Gateway from the stored objects.
@@ -22,8 +27,9 @@ use crate::{
 pub fn gateway_status(snapshot: &Snapshot, metadata: &Metadata, spec: &GatewaySpec) -> GatewayStatus {
     let mut attached: BTreeMap<_, usize> =
         spec.listeners.iter().map(|listener| (listener.name.clone(), 0)).collect();
-    let (namespace, name) = (metadata.namespace.clone(), metadata.name.clone());
-    for route in snapshot.routes_naming(&ObjectKey { kind: Kind::Gateway, namespace, name }) {
+    let Some(namespace) = metadata.namespace.clone() else { return GatewayStatus::default() };
+    let (of, name) = (Some(namespace.clone()), metadata.name.clone());
+    for route in snapshot.routes_naming(&ObjectKey { kind: Kind::Gateway, namespace: of, name }) {
         let (Some(namespace), Some(spec)) = (&route.metadata.namespace, route.as_http_route()) else {
             continue;
         };
@@ -48,10 +54,60 @@ pub fn gateway_status(snapshot: &Snapshot, metadata: &Metadata, spec: &GatewaySp
     } else {
         yes(ConditionType::Used, ConditionReason::RoutesAttached)
     };
+    let own = HttpObjectKey { namespace, name: metadata.name.clone() };
+    let listeners = listeners(snapshot, &own, spec);
+    let first = |wanted| {
+        let all = listeners.values().flat_map(|listener: &ListenerStatus| &listener.conditions);
+        let mut of_type: Vec<_> = all.filter(|condition| condition.condition_type == wanted).collect();
+        of_type.sort_by_key(|condition| condition.status == ConditionStatus::True);
+        of_type.into_iter().next().cloned()
+    };
+    let mut conditions = vec![yes(ConditionType::Accepted, ConditionReason::Valid)];
+    conditions.extend(first(ConditionType::ResolvedRefs));
+    conditions.extend(first(ConditionType::Programmed));
+    conditions.push(used);
     GatewayStatus {
-        conditions: vec![yes(ConditionType::Accepted, ConditionReason::Valid), used],
+        conditions,
+        listeners,
         attached_routes: attached.into_iter().map(|(name, count)| (name, saturating(count))).collect(),
     }
+}
+
+/// Returns the conditions of the listeners of a Gateway.
+fn listeners(
+    snapshot: &Snapshot,
+    gateway: &HttpObjectKey,
+    spec: &GatewaySpec,
+) -> BTreeMap<Label, ListenerStatus> {
+    let objects = HttpObjects::gateways_of(snapshot, |_| true);
+    let protocols = objects.protocols();
+    let status = |listener: &GatewayListener| {
+        let refs: Vec<_> = certificate_refs(listener)
+            .map(|one| resolve_certificate(snapshot, &gateway.namespace, one))
+            .collect();
+        let name = &listener.name;
+        let resolved = match refs.iter().find_map(|found| found.as_ref().err()) {
+            Some(problem) => {
+                let message = format!("listener {name}: {problem}");
+                no(ConditionType::ResolvedRefs, ConditionReason::InvalidCertificateRef, message)
+                    .hint("create the Certificate, or correct tls.certificateRefs")
+            }
+            None => yes(ConditionType::ResolvedRefs, ConditionReason::CertificatesFound),
+        };
+        let programmed = if protocols.get(&listener.port) != Some(&listener.protocol) {
+            let message = format!("listener {name}: another Gateway uses port {} differently", listener.port);
+            no(ConditionType::Programmed, ConditionReason::ProtocolConflict, message)
+                .hint("choose another port, or give both listeners the same protocol")
+        } else if !refs.is_empty() && refs.iter().all(Result::is_err) {
+            let message = format!("listener {name} has no usable Certificate; its connections are refused");
+            no(ConditionType::Programmed, ConditionReason::Invalid, message)
+                .hint("see the condition ResolvedRefs")
+        } else {
+            yes(ConditionType::Programmed, ConditionReason::Programmed)
+        };
+        ListenerStatus { conditions: vec![resolved, programmed] }
+    };
+    spec.listeners.iter().map(|listener| (listener.name.clone(), status(listener))).collect()
 }
 
 /// Computes the status of an HttpRoute in `namespace` from the stored objects.

@@ -1,0 +1,225 @@
+//! Certificates with their private keys, with which the gateway terminates TLS.
+//!
+//! They are read from a control server when a Certificate or Gateway changes, and kept on disk for restarts. A certificate
+//! and its key are replaced together, so that no connection sees one without the other. Open connections keep the
+//! certificate with which they began.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use client::{Backoff, Client, Request};
+use model::{
+    http::{CertificateFacts, HttpObjectKey, certified_key},
+    kinds::resource::Kind,
+    primitives::quantity::Revision,
+    wire::certificate_keys::{CertificateKey, CertificateKeyList},
+};
+use replica::PrivateFile;
+use rustls::{
+    ServerConfig,
+    server::{NoServerSessionStorage, ProducesTickets},
+    sign::SingleCertAndKey,
+    version::{TLS12, TLS13},
+};
+use tokio::{sync::watch, time::sleep};
+
+use crate::{metrics::Metrics, state::SharedState};
+
+/// Path of the certificates on control servers.
+const PATH: &str = "/v1/http/keys";
+/// Name of the file in the state directory.
+const FILE: &str = "keys.json";
+/// Minimum delay before the next attempt to read the certificates.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// Maximum delay before the next attempt to read the certificates.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Protocols over TLS, the preferred one first.
+const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+/// TLS settings of each Certificate. `Debug` does not print keys.
+#[derive(Default)]
+pub(crate) struct CertificateRing(BTreeMap<HttpObjectKey, Arc<ServerConfig>>);
+
+impl fmt::Debug for CertificateRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+impl CertificateRing {
+    /// Returns the TLS settings of a Certificate.
+    pub(crate) fn config(&self, key: &HttpObjectKey) -> Option<Arc<ServerConfig>> {
+        self.0.get(key).cloned()
+    }
+}
+
+/// Certificates at the newest revision.
+pub(crate) type Certificates = watch::Receiver<Arc<CertificateRing>>;
+
+/// Certificates and Gateways on which the list depends, with their revisions.
+type KeyedObjects = BTreeMap<(Kind, HttpObjectKey), Revision>;
+
+/// Task that reads the certificates.
+pub(crate) struct KeyFollower {
+    client: Client,
+    states: watch::Receiver<SharedState>,
+    ring: watch::Sender<Arc<CertificateRing>>,
+    builder: RingBuilder,
+    served: Arc<BTreeSet<HttpObjectKey>>,
+    file: Option<PrivateFile>,
+}
+
+/// Source of the rings, whose connections resume with the same tickets.
+pub(crate) struct RingBuilder {
+    tickets: Option<Arc<dyn ProducesTickets>>,
+    metrics: Arc<Metrics>,
+}
+
+impl RingBuilder {
+    /// Creates the key of the session tickets, which never leaves the process.
+    pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
+        let tickets = rustls::crypto::ring::Ticketer::new();
+        if let Err(error) = &tickets {
+            tracing::warn!(%error, "no session tickets: clients cannot resume TLS sessions");
+        }
+        Self { tickets: tickets.ok(), metrics }
+    }
+
+    /// Returns the ring of a list. Unusable entries, which a newer server may have admitted, are left out.
+    pub(crate) fn ring(&self, list: &CertificateKeyList) -> CertificateRing {
+        let mut expiry = BTreeMap::new();
+        let mut ring = BTreeMap::new();
+        for one in &list.keys {
+            let key = HttpObjectKey { namespace: one.namespace.clone(), name: one.name.clone() };
+            match self.config(one) {
+                Ok(config) => {
+                    let facts = CertificateFacts::read(&one.certificate);
+                    expiry.extend(facts.ok().map(|facts| (key.to_string(), facts.not_after)));
+                    ring.insert(key, Arc::new(config));
+                }
+                Err(problem) => tracing::warn!(certificate = %key, problem, "a certificate is unusable"),
+            }
+        }
+        self.metrics.set_expiry(&expiry);
+        CertificateRing(ring)
+    }
+
+    fn config(&self, one: &CertificateKey) -> Result<ServerConfig, String> {
+        let certified = certified_key(&one.certificate, &one.private_key)?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13, &TLS12])
+            .map_err(|error| error.to_string())?;
+        let resolver = Arc::new(SingleCertAndKey::from(certified));
+        let mut config = builder.with_no_client_auth().with_cert_resolver(resolver);
+        config.alpn_protocols = ALPN.map(<[u8]>::to_vec).into();
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        if let Some(tickets) = &self.tickets {
+            config.ticketer = Arc::clone(tickets);
+        }
+        Ok(config)
+    }
+}
+
+impl KeyFollower {
+    /// Creates the task with the certificates in the state directory, if there are some.
+    pub(crate) fn new(
+        client: Client,
+        states: watch::Receiver<SharedState>,
+        served: Arc<BTreeSet<HttpObjectKey>>,
+        directory: Option<PathBuf>,
+        builder: RingBuilder,
+    ) -> Self {
+        let file = directory.map(|directory| PrivateFile { directory, file: FILE });
+        let stored = file.as_ref().map(PrivateFile::load).transpose().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the certificates on disk are unusable; waiting for a control server");
+            None
+        });
+        let ring = stored.flatten().map(|list| builder.ring(&list)).unwrap_or_default();
+        Self { client, states, ring: watch::Sender::new(Arc::new(ring)), builder, served, file }
+    }
+
+    /// Returns a receiver of the certificates.
+    pub(crate) fn certificates(&self) -> Certificates {
+        self.ring.subscribe()
+    }
+
+    /// Reads the certificates after each change until the task is cancelled.
+    pub(crate) async fn run(mut self) {
+        let mut read = None;
+        let mut backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX);
+        loop {
+            let wanted = self.wanted();
+            if wanted.is_some() && wanted != read {
+                match self.read(wanted.as_ref()).await {
+                    Ok(()) => {
+                        read = wanted;
+                        backoff.reset();
+                    }
+                    Err(cause) => {
+                        tracing::warn!(
+                            server = self.client.url(),
+                            cause,
+                            "cannot read the keys of certificates; the last ones stay in use"
+                        );
+                        self.client.use_next();
+                        sleep(backoff.next_random_delay()).await;
+                        continue;
+                    }
+                }
+            }
+            if self.states.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Returns the Certificates of the listeners and the Gateways that name them; `None` until the state is known.
+    fn wanted(&mut self) -> Option<KeyedObjects> {
+        let state = self.states.borrow_and_update().clone()?;
+        let mut wanted = KeyedObjects::new();
+        for kind in [Kind::Gateway, Kind::Certificate] {
+            for object in state.snapshot().list(kind, None, None) {
+                let is_relevant = object
+                    .as_gateway()
+                    .is_none_or(|spec| spec.listeners.iter().any(|listener| listener.tls.is_some()));
+                if let Some(namespace) = object.metadata.namespace.clone().filter(|_| is_relevant) {
+                    let key = HttpObjectKey { namespace, name: object.metadata.name.clone() };
+                    wanted.insert((kind, key), object.metadata.revision());
+                }
+            }
+        }
+        Some(wanted)
+    }
+
+    async fn read(&self, wanted: Option<&KeyedObjects>) -> Result<(), String> {
+        let newest = wanted.and_then(|objects| objects.values().max().copied());
+        let list = match newest {
+            None => CertificateKeyList { revision: Revision(0), keys: Vec::new() },
+            Some(newest) => {
+                let served: Vec<_> = self.served.iter().map(ToString::to_string).collect();
+                let served = (!served.is_empty()).then(|| served.join(","));
+                let body = self.client.send(&Request::get(PATH).query("gateways", served)).await;
+                let body = body.map_err(|error| base::chain(&error))?;
+                let list: CertificateKeyList =
+                    serde_json::from_value(body).map_err(|_| "the response cannot be decoded".to_owned())?;
+                if list.revision < newest {
+                    return Err("the server has an older state".to_owned());
+                }
+                list
+            }
+        };
+        self.ring.send_replace(Arc::new(self.builder.ring(&list)));
+        if let Some(file) = &self.file
+            && let Err(error) = file.save(&list)
+        {
+            tracing::warn!(%error, directory = %file.directory.display(), "cannot keep the keys on disk");
+        }
+        Ok(())
+    }
+}
