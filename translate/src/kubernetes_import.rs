@@ -244,7 +244,7 @@ pub(crate) fn refusal(kind: &str) -> String {
                  endpoints can come from `tidegate-sync`, EndpointSlices or Workloads"
             )
         }
-        "Ingress" | "Gateway" | "HTTPRoute" | "NetworkPolicy" => {
+        "Gateway" | "HTTPRoute" | "NetworkPolicy" => {
             format!("a {kind} configures more than addresses and ports; this kind cannot be imported")
         }
         _ => "this kind cannot be imported".to_owned(),

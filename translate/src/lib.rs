@@ -9,6 +9,7 @@
 mod draft;
 pub mod export;
 mod fields;
+mod ingress;
 mod ipvsadm;
 pub mod json;
 mod keepalived;
@@ -60,14 +61,21 @@ fn all(draft: &mut Draft, mut documents: Vec<(&str, &Value)>, from: Option<Forma
     // Advertisements select pools by label and name peers and communities, and peers name profiles; these are
     // processed first.
     documents.sort_by_key(|(_, document)| match kind(document).as_str() {
-        "IPAddressPool" | "Community" => 0,
+        "IPAddressPool" | "Community" | "Secret" => 0,
         "BFDProfile" => 1,
         "BGPPeer" => 2,
         _ => 3,
     });
     kubernetes_import::note_endpoints(draft, documents.iter().map(|(_, document)| *document));
-    for (file, document) in documents {
-        one(draft, file, document, from);
+    let imports_ingresses = from.is_none_or(|format| format == Format::Kubernetes);
+    for (file, document) in &documents {
+        // Ingresses depend on each other, and on Services and Secrets.
+        if !(imports_ingresses && ingress::is_ingress(document)) {
+            one(draft, file, document, from);
+        }
+    }
+    if imports_ingresses {
+        ingress::all(draft, &documents);
     }
 }
 
@@ -82,6 +90,9 @@ fn one(draft: &mut Draft, file: &str, document: &Value, from: Option<Format>) {
             draft.report.ignored("", &format!("format is {is}, but {wanted} was requested"));
         }
         (Some(Format::Metallb), _) => metallb(draft, document, &kind),
+        (Some(Format::Kubernetes), _) if ingress::is_certificate(document) => {
+            ingress::certificate(draft, document);
+        }
         (Some(Format::Kubernetes), _) => kubernetes_import::document(draft, document, &kind),
         (Some(Format::KubeProxy), _) => kube_proxy::document(draft, document),
         (Some(Format::Ipvsadm | Format::Keepalived) | None, _) => {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{
     ImportResult, all,
     draft::Draft,
-    ipvsadm,
+    ingress, ipvsadm,
     json::text,
     keepalived, kube_proxy,
     metallb::config_map as metallb_config,
@@ -20,7 +20,7 @@ pub(crate) const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Format of an import input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
-    /// Kubernetes Service, Endpoints, EndpointSlice and Node.
+    /// Kubernetes Service, Endpoints, EndpointSlice, Node, Ingress and Secret with a certificate.
     Kubernetes,
     /// Resources of `metallb.io`, and the legacy `ConfigMap`.
     Metallb,
@@ -57,7 +57,8 @@ impl Format {
             "IPAddressPool" | "AddressPool" | "L2Advertisement" | "BGPAdvertisement" | "BFDProfile"
             | "Community" => Some(Self::Metallb),
             "BGPPeer" if is_metallb => Some(Self::Metallb),
-            "Service" | "Endpoints" | "EndpointSlice" | "Node" => Some(Self::Kubernetes),
+            "Service" | "Endpoints" | "EndpointSlice" | "Node" | "Ingress" => Some(Self::Kubernetes),
+            "Secret" if ingress::is_certificate(document) => Some(Self::Kubernetes),
             "KubeProxyConfiguration" => Some(Self::KubeProxy),
             "ConfigMap" if kube_proxy::is_config_map(document) => Some(Self::KubeProxy),
             "ConfigMap" => Some(Self::Metallb),

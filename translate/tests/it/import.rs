@@ -187,3 +187,30 @@ fn no_bytes_stop_an_import() {
         }
     }
 }
+
+/// Hosts, paths, backends and certificates of Ingresses become Gateways, HttpRoutes and Certificates. Every annotation of
+/// ingress-nginx has a line in the report, and a lost restriction takes its Ingress with it.
+#[test]
+fn ingresses_become_gateways_and_routes() {
+    let imported = check("ingress.yaml");
+    assert_eq!((count(&imported, "Gateway"), count(&imported, "Certificate")), (3, 1));
+    let report = imported.report.text();
+    let of_host = |host: &str| {
+        let is_host = |object: &&serde_json::Value| object.to_string().contains(host);
+        imported.objects.iter().filter(is_host).collect::<Vec<_>>()
+    };
+    assert!(of_host("forced.example.org").is_empty());
+    // The paths of an Ingress that is left out have no backend, so that no other rule serves them.
+    let refused = of_host("private.example.org");
+    let [route] = &refused[..] else { panic!("{refused:?}") };
+    assert!(
+        route["metadata"]["name"] == "private-refused" && !route.to_string().contains("backendRefs"),
+        "{route}"
+    );
+    for annotation in
+        ["whitelist-source-range", "auth-type", "invented", "proxy-read-timeout", "canary-weight"]
+    {
+        assert!(report.contains(annotation), "{annotation}: {report}");
+    }
+    assert!(!report.contains("PRIVATE KEY"));
+}

@@ -1,0 +1,200 @@
+//! Annotations of ingress-nginx: their meaning for the translated objects.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::{json::entries, report::Report};
+
+/// Prefix of the annotations.
+const PREFIX: &str = "nginx.ingress.kubernetes.io/";
+
+/// Meaning of an annotation for the translation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AnnotationFate {
+    /// Translated.
+    Used,
+    /// Left out; the text is the reason.
+    Ignored(&'static str),
+    /// Restricts requests in a way that gateways do not have, so that the Ingress is left out.
+    Restricts(&'static str),
+}
+
+use AnnotationFate::{Ignored, Restricts, Used};
+
+const AUTHENTICATION: &str = "gateways do not authenticate clients";
+const TIMEOUT: &str = "a gateway has the same times for all routes (`--connect-timeout`, `--response-timeout`, `--idle-timeout`)";
+const BUFFERS: &str = "gateways do not buffer bodies";
+const LOGS: &str = "see `--access-log` of the gateway";
+const AFFINITY: &str = "gateways choose an endpoint for each request";
+const CORS: &str = "gateways do not answer preflight requests; the backend must";
+const SNIPPET: &str = "nginx configuration may restrict requests, and gateways cannot execute it";
+const UPSTREAM_TLS: &str = "gateways do not use TLS to endpoints";
+const TLS: &str = "gateways use the defaults of rustls with TLS 1.2 and 1.3";
+const LIMIT: &str = "gateways do not limit rates";
+
+/// Annotations without the prefix, in alphabetical order. An entry that ends with `*` stands for all names that begin
+/// with it.
+const ANNOTATIONS: &[(&str, AnnotationFate)] = &[
+    ("affinity", Ignored(AFFINITY)),
+    ("affinity-*", Ignored(AFFINITY)),
+    ("allowlist-source-range", Restricts("gateways do not compare addresses of clients")),
+    ("app-root", Ignored("add a rule for the exact path `/` with a filter RequestRedirect to the HttpRoute")),
+    ("auth-*", Restricts(AUTHENTICATION)),
+    ("backend-protocol", Used),
+    ("canary", Used),
+    ("canary-by-cookie", Restricts("the rule depends on a cookie, which routes cannot match")),
+    ("canary-by-header", Used),
+    ("canary-by-header-pattern", Restricts("routes do not match headers by regular expressions")),
+    ("canary-by-header-value", Used),
+    ("canary-weight", Used),
+    ("canary-weight-total", Used),
+    ("client-body-buffer-size", Ignored(BUFFERS)),
+    ("configuration-snippet", Restricts(SNIPPET)),
+    ("connection-proxy-header", Ignored("gateways set the header `Connection` themselves")),
+    ("cors-*", Ignored(CORS)),
+    ("custom-headers", Ignored("add a filter ResponseHeaderModifier to the rules of the HttpRoute")),
+    ("custom-http-errors", Ignored("gateways pass on the responses of endpoints")),
+    ("default-backend", Ignored("gateways respond with 503 if a Service has no endpoint")),
+    ("denylist-source-range", Restricts("gateways do not compare addresses of clients")),
+    ("disable-proxy-intercept-errors", Ignored("gateways pass on the responses of endpoints")),
+    ("enable-access-log", Ignored(LOGS)),
+    ("enable-cors", Ignored(CORS)),
+    ("enable-global-auth", Restricts(AUTHENTICATION)),
+    ("enable-modsecurity", Restricts("gateways have no web application firewall")),
+    ("enable-opentelemetry", Ignored("gateways do not record traces")),
+    ("enable-opentracing", Ignored("gateways do not record traces")),
+    ("enable-owasp-core-rules", Restricts("gateways have no web application firewall")),
+    ("enable-rewrite-log", Ignored(LOGS)),
+    ("force-ssl-redirect", Used),
+    ("from-to-www-redirect", Used),
+    ("global-rate-limit*", Restricts(LIMIT)),
+    ("http2-push-preload", Ignored("HTTP/2 push has been removed from browsers")),
+    ("limit-*", Restricts(LIMIT)),
+    ("load-balance", Ignored("gateways prefer the less loaded of two endpoints")),
+    ("mirror-*", Ignored("gateways do not mirror requests")),
+    ("modsecurity-*", Restricts("gateways have no web application firewall")),
+    ("opentelemetry-*", Ignored("gateways do not record traces")),
+    ("permanent-redirect", Used),
+    ("permanent-redirect-code", Used),
+    ("preserve-trailing-slash", Ignored("redirections keep the path")),
+    ("proxy-body-size", Ignored("gateways do not limit the size of bodies")),
+    ("proxy-buffer-size", Ignored(BUFFERS)),
+    ("proxy-buffering", Ignored(BUFFERS)),
+    ("proxy-buffers-number", Ignored(BUFFERS)),
+    ("proxy-busy-buffers-size", Ignored(BUFFERS)),
+    ("proxy-connect-timeout", Ignored(TIMEOUT)),
+    ("proxy-cookie-*", Ignored("gateways do not change cookies")),
+    ("proxy-http-version", Ignored("endpoints receive HTTP/1.1")),
+    ("proxy-max-temp-file-size", Ignored(BUFFERS)),
+    ("proxy-next-upstream*", Ignored("gateways try up to three endpoints")),
+    ("proxy-read-timeout", Ignored(TIMEOUT)),
+    ("proxy-redirect-*", Ignored("gateways do not change `Location` of endpoints")),
+    ("proxy-request-buffering", Ignored(BUFFERS)),
+    ("proxy-send-timeout", Ignored(TIMEOUT)),
+    ("proxy-ssl-*", Ignored(UPSTREAM_TLS)),
+    ("relative-redirects", Ignored("redirections are absolute")),
+    ("rewrite-target", Used),
+    ("satisfy", Restricts(AUTHENTICATION)),
+    ("server-alias", Used),
+    ("server-snippet", Restricts(SNIPPET)),
+    ("service-upstream", Ignored("gateways send requests to endpoints, not to the cluster IP")),
+    ("session-cookie-*", Ignored(AFFINITY)),
+    ("ssl-ciphers", Ignored(TLS)),
+    ("ssl-passthrough", Restricts("gateways terminate TLS; use a Service of type LoadBalancer")),
+    ("ssl-prefer-server-ciphers", Ignored(TLS)),
+    ("ssl-redirect", Used),
+    ("stream-snippet", Restricts(SNIPPET)),
+    ("temporal-redirect", Used),
+    ("temporal-redirect-code", Used),
+    ("upstream-hash-by*", Ignored(AFFINITY)),
+    ("upstream-vhost", Used),
+    ("use-regex", Used),
+    ("whitelist-source-range", Restricts("gateways do not compare addresses of clients")),
+    ("x-forwarded-prefix", Used),
+];
+
+/// Annotations of one Ingress that the translation reads, without their prefix.
+#[derive(Debug, Clone, Default)]
+pub(super) struct IngressOptions(BTreeMap<String, String>);
+
+impl IngressOptions {
+    /// Reads the annotations and reports those without a translation. Returns `None` if the Ingress must be left out.
+    pub(super) fn read(ingress: &Value, report: &mut Report) -> Option<Self> {
+        let mut used = BTreeMap::new();
+        let mut is_restricted = false;
+        for (full, value) in entries(ingress, "/metadata/annotations") {
+            let (Some(name), Some(value)) = (full.strip_prefix(PREFIX), value.as_str()) else { continue };
+            let at = field(name);
+            match fate(name, value) {
+                Used => {
+                    used.insert(name.to_owned(), value.trim().to_owned());
+                }
+                Ignored(reason) => report.ignored(&at, reason),
+                Restricts(reason) => {
+                    report.ignored(&at, &format!("the Ingress is left out: {reason}"));
+                    is_restricted = true;
+                }
+            }
+        }
+        (!is_restricted).then_some(Self(used))
+    }
+
+    /// Returns the value of an annotation that is not empty.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// Returns true if an annotation is `true`.
+    pub(super) fn is_on(&self, name: &str) -> bool {
+        self.get(name) == Some("true")
+    }
+
+    /// Returns the annotations that are set.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
+
+/// Returns the path of an annotation in the document.
+pub(super) fn field(name: &str) -> String {
+    format!("metadata.annotations[\"{PREFIX}{name}\"]")
+}
+
+fn fate(name: &str, value: &str) -> AnnotationFate {
+    let is_entry = |(entry, _): &&(&str, AnnotationFate)| match entry.strip_suffix('*') {
+        Some(prefix) => name.starts_with(prefix),
+        None => *entry == name,
+    };
+    let found = ANNOTATIONS.iter().find(is_entry).map(|(_, fate)| *fate);
+    let found = found.unwrap_or(Restricts("the annotation is unknown and may restrict requests"));
+    match found {
+        Restricts(_) if value.trim() == "false" || value.trim().is_empty() => Ignored("it is not in effect"),
+        Used if name == "backend-protocol" && !value.trim().eq_ignore_ascii_case("http") => {
+            Restricts("gateways send HTTP/1.1 without TLS to endpoints")
+        }
+        fate => fate,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_annotation_and_a_lost_restriction_take_the_ingress_with_them() {
+        for (name, value, is_restriction) in [
+            ("auth-url", "https://auth.example.org", true),
+            ("whitelist-source-range", "10.0.0.0/8", true),
+            ("limit-rps", "5", true),
+            ("invented", "x", true),
+            ("enable-modsecurity", "false", false),
+            ("backend-protocol", "HTTP", false),
+            ("backend-protocol", "GRPC", true),
+            ("proxy-body-size", "8m", false),
+            ("rewrite-target", "/", false),
+        ] {
+            assert_eq!(matches!(fate(name, value), Restricts(_)), is_restriction, "{name}: {value}");
+        }
+    }
+}
