@@ -1,25 +1,48 @@
 //! Map from host names and wildcard names to values, with the most specific name first.
 
-use std::{collections::BTreeMap, iter::successors};
+use std::iter::successors;
+
+use imbl::OrdMap;
 
 use crate::primitives::hostname_pattern::HostnamePattern;
 
-/// Values by host name, by wildcard name, and for every host name.
+/// Values by host name, by wildcard name, and for every host name. Clones share all data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HostMap<T> {
-    exact: BTreeMap<Box<str>, T>,
+    exact: OrdMap<Box<str>, T>,
     /// Values of wildcard names by the name below which they match.
-    wildcard: BTreeMap<Box<str>, T>,
+    wildcard: OrdMap<Box<str>, T>,
     any: Option<T>,
 }
 
 impl<T> Default for HostMap<T> {
     fn default() -> Self {
-        Self { exact: BTreeMap::new(), wildcard: BTreeMap::new(), any: None }
+        Self { exact: OrdMap::new(), wildcard: OrdMap::new(), any: None }
     }
 }
 
-impl<T: Default> HostMap<T> {
+impl<T: Default + Clone> HostMap<T> {
+    /// Changes the value of a pattern if there is one, and removes it if `change` returns false.
+    pub(super) fn change(&mut self, pattern: Option<&HostnamePattern>, change: impl FnOnce(&mut T) -> bool) {
+        let Some(pattern) = pattern else {
+            if let Some(value) = &mut self.any
+                && !change(value)
+            {
+                self.any = None;
+            }
+            return;
+        };
+        let (map, name) = match pattern.wildcard_base() {
+            Some(base) => (&mut self.wildcard, base),
+            None => (&mut self.exact, pattern.as_str()),
+        };
+        if let Some(value) = map.get_mut(name)
+            && !change(value)
+        {
+            map.remove(name);
+        }
+    }
+
     /// Returns the value of a pattern; `None` stands for every host name. Inserts the default value if there is none.
     pub(super) fn entry(&mut self, pattern: Option<&HostnamePattern>) -> &mut T {
         let Some(pattern) = pattern else { return self.any.get_or_insert_default() };
@@ -42,10 +65,5 @@ impl<T> HostMap<T> {
     /// Returns all values.
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
         self.exact.values().chain(self.wildcard.values()).chain(&self.any)
-    }
-
-    /// Returns all values.
-    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.exact.values_mut().chain(self.wildcard.values_mut()).chain(&mut self.any)
     }
 }

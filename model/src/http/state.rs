@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
-    objects::{HttpObjectKey, HttpObjects},
+    objects::{HttpObjectKey, HttpObjects, RouteObject},
     table::HttpTable,
     tls::TlsTable,
 };
@@ -13,7 +13,7 @@ use crate::{
         snapshot::Snapshot,
     },
     compile::affected,
-    kinds::resource::Kind,
+    kinds::resource::{Kind, ObjectKey},
     primitives::quantity::Revision,
 };
 
@@ -34,27 +34,38 @@ impl HttpState {
     }
 
     /// Returns the state after changes up to a revision. The changes need not include objects of kinds that have no
-    /// influence on HTTP requests. Routes are compiled anew only if a Gateway or HttpRoute has changed.
+    /// influence on HTTP requests. All routes are compiled anew only if a Gateway has changed; otherwise the changed ones are
+    /// replaced.
     #[must_use]
     pub fn update(&self, revision: Revision, changes: impl IntoIterator<Item = ObjectChange>) -> Self {
         let mut snapshot = self.snapshot.clone();
-        let (mut services, mut has_new_routes, mut has_new_certificates) = (BTreeSet::new(), false, false);
+        let (mut services, mut routes) = (BTreeSet::new(), BTreeSet::new());
+        let (mut has_new_gateways, mut has_new_certificates) = (false, false);
         for change in changes {
             let before = snapshot.clone();
             let Some(change) = snapshot.receive(change) else { continue };
-            has_new_routes |= is_route_change(&before, &change);
+            if is_route_change(&before, &change) {
+                has_new_gateways |= change.object.spec.kind() == Kind::Gateway;
+                routes.insert(change.object.key());
+            }
             has_new_certificates |= change.object.spec.kind() == Kind::Certificate;
             services.extend(affected(&before, &snapshot, &change));
         }
         snapshot.set_revision(revision);
-        let table = if has_new_routes {
+        let table = if has_new_gateways {
             compile(&self.served, &snapshot)
         } else {
             let mut table = self.table.refresh(&snapshot, &services);
-            if has_new_certificates {
-                let is_served = |key: &HttpObjectKey| self.served.is_empty() || self.served.contains(key);
-                let objects = HttpObjects::gateways_of(&snapshot, is_served);
-                table.tls = Arc::new(TlsTable::compile(&objects, &snapshot));
+            let is_served = |key: &HttpObjectKey| self.served.is_empty() || self.served.contains(key);
+            if !routes.is_empty() || has_new_certificates {
+                let gateways = HttpObjects::gateways_of(&snapshot, is_served);
+                for key in &routes {
+                    let states = (route_of(&self.snapshot, key), route_of(&snapshot, key));
+                    table = table.change_route(&snapshot, &gateways, key, states);
+                }
+                if has_new_certificates {
+                    table.tls = Arc::new(TlsTable::compile(&gateways, &snapshot));
+                }
             }
             table
         };
@@ -72,6 +83,11 @@ impl HttpState {
     pub const fn table(&self) -> &HttpTable {
         &self.table
     }
+}
+
+fn route_of<'a>(snapshot: &'a Snapshot, key: &ObjectKey) -> Option<RouteObject<'a>> {
+    let object = snapshot.get(key)?;
+    Some(RouteObject { created: object.metadata.creation_timestamp, spec: object.as_http_route()? })
 }
 
 fn compile(served: &BTreeSet<HttpObjectKey>, snapshot: &Snapshot) -> HttpTable {

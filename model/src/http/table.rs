@@ -1,6 +1,7 @@
 //! Compiled routes: an index by port, host name and path, in which the rules of one path are in the order of precedence.
 
 use std::{
+    borrow::Cow,
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -21,12 +22,13 @@ use crate::{
     kinds::{
         gateway::{GatewayListener, ListenerProtocol},
         http_route::{
-            FieldMatch, HeaderModifier, HttpRouteMatch, HttpRouteRule, PathMatchType, RequestRedirect,
-            RouteMethod, UrlRewrite,
+            FieldMatch, HeaderModifier, HttpRouteMatch, HttpRouteRule, HttpRouteSpec, PathMatchType,
+            RequestRedirect, RouteMethod, UrlRewrite,
         },
-        resource::ServiceKey,
+        resource::{ObjectKey, ServiceKey},
     },
     primitives::{
+        hostname_pattern::HostnamePattern,
         name::{Label, Name, Namespace},
         quantity::{Port, Timestamp},
     },
@@ -74,18 +76,26 @@ pub struct CompiledRule {
 
 impl CompiledRule {
     fn new(id: RuleId, rule: &HttpRouteRule) -> Self {
-        let backends = rule.backend_refs.iter().map(|backend| {
-            let service = ServiceKey { namespace: id.namespace.clone(), name: backend.name.clone() };
-            (BackendKey { service, port: backend.port }, backend.weight)
-        });
+        let backends = Self::backends_of(&id.namespace, rule).collect();
         Self {
             request_headers: rule.filters.iter().find_map(|filter| filter.request_header_modifier.clone()),
             response_headers: rule.filters.iter().find_map(|filter| filter.response_header_modifier.clone()),
             redirect: rule.filters.iter().find_map(|filter| filter.request_redirect.clone()),
             rewrite: rule.filters.iter().find_map(|filter| filter.url_rewrite.clone()),
-            backends: backends.collect(),
+            backends,
             id,
         }
+    }
+
+    /// Returns the backends of a rule of a route in a namespace, with their weights.
+    fn backends_of<'a>(
+        namespace: &'a Namespace,
+        rule: &'a HttpRouteRule,
+    ) -> impl Iterator<Item = (BackendKey, u32)> + 'a {
+        rule.backend_refs.iter().map(|backend| {
+            let service = ServiceKey { namespace: namespace.clone(), name: backend.name.clone() };
+            (BackendKey { service, port: backend.port }, backend.weight)
+        })
     }
 }
 
@@ -114,32 +124,57 @@ impl RouteEntry {
     }
 }
 
-/// Entries of one host name by their paths.
+/// Entries of one host name by their paths, each list in the order of precedence. Clones share all data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct PathIndex {
-    exact: BTreeMap<Box<str>, Vec<RouteEntry>>,
+    exact: OrdMap<Box<str>, Vec<RouteEntry>>,
     /// Entries by their prefix without final slash; the prefix `/` is empty.
-    prefix: BTreeMap<Box<str>, Vec<RouteEntry>>,
-    prefix_bytes_max: usize,
+    prefix: OrdMap<Box<str>, Vec<RouteEntry>>,
+    /// Number of the prefixes by their length in bytes.
+    lengths: OrdMap<usize, usize>,
 }
 
 impl PathIndex {
     fn insert(&mut self, one: &HttpRouteMatch, entry: RouteEntry) {
         let path = one.path.value.as_str();
-        match one.path.match_type {
-            PathMatchType::Exact => self.exact.entry(path.into()).or_default().push(entry),
+        let entries = match one.path.match_type {
+            PathMatchType::Exact => self.exact.entry(path.into()).or_default(),
             PathMatchType::PathPrefix => {
                 let prefix = path.trim_end_matches('/');
-                self.prefix_bytes_max = self.prefix_bytes_max.max(prefix.len());
-                self.prefix.entry(prefix.into()).or_default().push(entry);
+                let entries = self.prefix.entry(prefix.into()).or_default();
+                if entries.is_empty() {
+                    *self.lengths.entry(prefix.len()).or_default() += 1;
+                }
+                entries
             }
+        };
+        let at = entries.partition_point(|other| other.precedence() < entry.precedence());
+        entries.insert(at, entry);
+    }
+
+    /// Removes the entries of a route at the path of a match.
+    fn remove(&mut self, one: &HttpRouteMatch, route: &HttpObjectKey) {
+        let path = one.path.value.as_str();
+        let is_other = |entry: &RouteEntry| {
+            entry.rule.id.namespace != route.namespace || entry.rule.id.route != route.name
+        };
+        let (map, path) = match one.path.match_type {
+            PathMatchType::Exact => (&mut self.exact, path),
+            PathMatchType::PathPrefix => (&mut self.prefix, path.trim_end_matches('/')),
+        };
+        let Some(entries) = map.get_mut(path) else { return };
+        entries.retain(is_other);
+        if !entries.is_empty() {
+            return;
+        }
+        map.remove(path);
+        if one.path.match_type == PathMatchType::PathPrefix {
+            subtract(&mut self.lengths, &path.len());
         }
     }
 
-    fn sort(&mut self) {
-        for entries in self.exact.values_mut().chain(self.prefix.values_mut()) {
-            entries.sort_by(|one, other| one.precedence().cmp(&other.precedence()));
-        }
+    fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.prefix.is_empty()
     }
 
     /// Returns the entries whose path matches, in the order of precedence, each with the matched prefix.
@@ -147,7 +182,8 @@ impl PathIndex {
         let exact = self.exact.get(path).into_iter().flatten().map(move |entry| (entry, path));
         let slashes = path.rmatch_indices('/').map(|(at, _)| at);
         let ends = std::iter::once(path.len()).chain(slashes);
-        let prefixes = ends.filter(|end| *end <= self.prefix_bytes_max).filter_map(|end| path.get(..end));
+        let longest = self.lengths.get_max().map_or(0, |(length, _)| *length);
+        let prefixes = ends.filter(move |end| *end <= longest).filter_map(|end| path.get(..end));
         let by_prefix = prefixes.flat_map(move |prefix| {
             self.prefix.get(prefix).into_iter().flatten().map(move |entry| (entry, prefix))
         });
@@ -162,7 +198,8 @@ pub(super) type PortRoutes = HostMap<HostMap<PathIndex>>;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Routes {
     pub(super) ports: BTreeMap<Port, PortRoutes>,
-    backends: BTreeSet<BackendKey>,
+    /// Number of references of the rules to each backend.
+    backends: OrdMap<BackendKey, usize>,
 }
 
 impl Routes {
@@ -181,10 +218,52 @@ impl Routes {
         for (key, route) in &objects.routes {
             routes.add(objects, key, *route, &protocols);
         }
-        for paths in routes.ports.values_mut().flat_map(HostMap::values_mut).flat_map(HostMap::values_mut) {
-            paths.sort();
-        }
         routes
+    }
+
+    /// Replaces a route by its new state; `None` stands for a route that does not exist. The Gateways are the same as when
+    /// the old state was added.
+    fn replace(
+        &mut self,
+        gateways: &HttpObjects<'_>,
+        key: &HttpObjectKey,
+        old: Option<RouteObject<'_>>,
+        new: Option<RouteObject<'_>>,
+    ) {
+        let protocols = gateways.protocols();
+        if let Some(old) = old {
+            self.remove(gateways, key, old, &protocols);
+        }
+        if let Some(new) = new {
+            self.add(gateways, key, new, &protocols);
+        }
+    }
+
+    fn remove(
+        &mut self,
+        objects: &HttpObjects<'_>,
+        key: &HttpObjectKey,
+        route: RouteObject<'_>,
+        protocols: &BTreeMap<Port, ListenerProtocol>,
+    ) {
+        let places = places(objects, key, route.spec, protocols);
+        if places.is_empty() {
+            return;
+        }
+        for rule in &route.spec.rules {
+            for backend in CompiledRule::backends_of(&key.namespace, rule) {
+                subtract(&mut self.backends, &backend.0);
+            }
+            for one in matches_of(rule).iter() {
+                for (port, listener, hostname) in &places {
+                    let hosts = self.ports.entry(*port).or_default().entry(*listener);
+                    hosts.change(*hostname, |paths| {
+                        paths.remove(one, key);
+                        !paths.is_empty()
+                    });
+                }
+            }
+        }
     }
 
     fn add(
@@ -195,17 +274,7 @@ impl Routes {
         protocols: &BTreeMap<Port, ListenerProtocol>,
     ) {
         let RouteObject { created, spec } = route;
-        let parents = spec.parent_refs.iter();
-        let listeners =
-            parents.flat_map(|parent| attach(objects, &key.namespace, spec, parent).unwrap_or_default());
-        // Several parents may name the same listener, and several Gateways the same port and host name.
-        let places: BTreeSet<_> = listeners
-            .filter(|one| protocols.get(&one.listener.port) == Some(&one.listener.protocol))
-            .flat_map(|one| {
-                let listener = one.listener;
-                one.hostnames.into_iter().map(|name| (listener.port, listener.hostname.as_ref(), name))
-            })
-            .collect();
+        let places = places(objects, key, spec, protocols);
         if places.is_empty() {
             return;
         }
@@ -217,10 +286,10 @@ impl Routes {
                 name: rule.name.clone(),
             };
             let compiled = Arc::new(CompiledRule::new(id, rule));
-            self.backends.extend(compiled.backends.iter().map(|(backend, _)| backend.clone()));
-            let all = [HttpRouteMatch::default()];
-            let matches = if rule.matches.is_empty() { &all[..] } else { &rule.matches };
-            for (index, one) in matches.iter().enumerate() {
+            for (backend, _) in &compiled.backends {
+                *self.backends.entry(backend.clone()).or_default() += 1;
+            }
+            for (index, one) in matches_of(rule).iter().enumerate() {
                 let entry = RouteEntry {
                     rule: Arc::clone(&compiled),
                     created: (created.is_none(), created),
@@ -246,12 +315,50 @@ impl Routes {
     pub(super) fn backends_of<'a>(&'a self, service: &ServiceKey) -> impl Iterator<Item = &'a BackendKey> {
         let first = BackendKey { service: service.clone(), port: Port::MIN };
         let service = service.clone();
-        self.backends.range(first..).take_while(move |backend| backend.service == service)
+        let backends = self.backends.range(first..).map(|(backend, _)| backend);
+        backends.take_while(move |backend| backend.service == service)
     }
 
     /// Returns the backends of all rules.
     pub fn backends(&self) -> impl Iterator<Item = &BackendKey> {
-        self.backends.iter()
+        self.backends.keys()
+    }
+}
+
+/// Places at which the rules of a route are found: port, host name of the listener, and host name of the route.
+type Places<'a> = BTreeSet<(Port, Option<&'a HostnamePattern>, Option<&'a HostnamePattern>)>;
+
+/// Returns the places of a route. Several parents may name the same listener, and several Gateways the same port and host
+/// name.
+fn places<'a>(
+    objects: &HttpObjects<'a>,
+    key: &HttpObjectKey,
+    spec: &'a HttpRouteSpec,
+    protocols: &BTreeMap<Port, ListenerProtocol>,
+) -> Places<'a> {
+    let parents = spec.parent_refs.iter();
+    let listeners =
+        parents.flat_map(|parent| attach(objects, &key.namespace, spec, parent).unwrap_or_default());
+    let served = listeners.filter(|one| protocols.get(&one.listener.port) == Some(&one.listener.protocol));
+    let places = served.flat_map(|one| {
+        let listener = one.listener;
+        one.hostnames.into_iter().map(|name| (listener.port, listener.hostname.as_ref(), name))
+    });
+    places.collect()
+}
+
+/// Returns the matches of a rule. A rule without matches has one for all requests.
+fn matches_of(rule: &HttpRouteRule) -> Cow<'_, [HttpRouteMatch]> {
+    if rule.matches.is_empty() { vec![HttpRouteMatch::default()].into() } else { (&rule.matches).into() }
+}
+
+/// Decreases a count, and removes it at 0.
+fn subtract<K: Ord + Clone>(counts: &mut OrdMap<K, usize>, key: &K) {
+    let left = counts.get(key).map_or(0, |count| count.saturating_sub(1));
+    if left == 0 {
+        counts.remove(key);
+    } else {
+        counts.insert(key.clone(), left);
     }
 }
 
@@ -278,8 +385,36 @@ impl HttpTable {
         let routes = Routes::compile(objects);
         let tls = Arc::new(TlsTable::compile(objects, snapshot));
         let resolve = |key| resolve_backend(snapshot, key).map(Arc::new);
-        let backends = routes.backends.iter().map(|key| (key.clone(), resolve(key))).collect();
+        let backends = routes.backends().map(|key| (key.clone(), resolve(key))).collect();
         Self { routes: Arc::new(routes), tls, backends }
+    }
+
+    /// Returns the table after a change of one route. Shares all other routes with this table, so that the cost does not
+    /// depend on their number.
+    #[must_use]
+    pub(super) fn change_route(
+        &self,
+        snapshot: &Snapshot,
+        gateways: &HttpObjects<'_>,
+        key: &ObjectKey,
+        (old, new): (Option<RouteObject<'_>>, Option<RouteObject<'_>>),
+    ) -> Self {
+        let Some(namespace) = &key.namespace else { return self.clone() };
+        let key = &HttpObjectKey { namespace: namespace.clone(), name: key.name.clone() };
+        let mut next = self.clone();
+        let mut routes = (*self.routes).clone();
+        routes.replace(gateways, key, old, new);
+        let rules = [old, new].into_iter().flatten().flat_map(|route| &route.spec.rules);
+        for (backend, _) in rules.flat_map(|rule| CompiledRule::backends_of(&key.namespace, rule)) {
+            if !routes.backends.contains_key(&backend) {
+                next.backends.remove(&backend);
+            } else if !next.backends.contains_key(&backend) {
+                let found = resolve_backend(snapshot, &backend).map(Arc::new);
+                next.backends.insert(backend, found);
+            }
+        }
+        next.routes = Arc::new(routes);
+        next
     }
 
     /// Returns the table after a change of some Services or of their endpoints. Shares the routes with this table.

@@ -298,6 +298,54 @@ fn a_changed_state_has_the_table_of_its_objects() {
     assert_eq!(*state.table(), HttpTable::default());
 }
 
+/// A change of one route compiles only this route: the rules of the others are the same objects as before.
+#[test]
+fn a_change_of_one_route_shares_the_others() {
+    let mut cluster = Cluster::new();
+    let listeners = json!([{ "name": "http", "port": 80, "protocol": "HTTP" }]);
+    let gateway =
+        json!({ "kind": "Gateway", "metadata": { "name": "edge" }, "spec": { "listeners": listeners } });
+    cluster.apply(&gateway).unwrap();
+    let route_of = |number: usize, service: &str| {
+        let rules = json!([{ "backendRefs": [{ "name": service, "port": 80 }] }]);
+        let parents = json!([{ "name": "edge" }]);
+        let spec =
+            json!({ "parentRefs": parents, "hostnames": [format!("h{number}.example.org")], "rules": rules });
+        json!({ "kind": "HttpRoute", "metadata": { "name": format!("r{number}") }, "spec": spec })
+    };
+    for number in 0..20 {
+        cluster.apply(&route_of(number, "web")).unwrap();
+    }
+    let first = HttpState::new(Arc::default(), cluster.snapshot.clone());
+    cluster.apply(&route_of(7, "other")).unwrap();
+    let changed = Arc::new(cluster.get("httproutes/default/r7").clone());
+    let next = first.update(Revision(100), [ObjectChange::Put(changed)]);
+    let rule = |state: &HttpState, number: usize| {
+        let host = format!("h{number}.example.org");
+        let header = |_: &str| None;
+        let port = Port::new(80).unwrap();
+        let head = RequestHead {
+            port,
+            server_name: None,
+            method: "GET",
+            host: &host,
+            path: "/",
+            query: None,
+            header: &header,
+        };
+        match route(state.table(), &head, 0) {
+            Decision::Fail { rule, .. } => Arc::clone(rule.unwrap()),
+            Decision::Redirect { rule, .. } | Decision::Forward { rule, .. } => Arc::clone(rule),
+        }
+    };
+    for number in 0..20 {
+        let is_same = Arc::ptr_eq(&rule(&first, number), &rule(&next, number));
+        assert_eq!(is_same, number != 7, "{number}");
+    }
+    assert_eq!(rule(&next, 7).backends[0].0.to_string(), "default/other:80");
+    assert_eq!(next.table().backends.len(), 2);
+}
+
 #[test]
 fn endpoints_are_chosen_by_weight() {
     use model::http::{BackendEndpoints, HttpEndpoint};
