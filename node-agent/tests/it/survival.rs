@@ -239,7 +239,7 @@ impl Connection {
 fn connect(client: &Namespace) -> Vec<Connection> {
     client.run(|| {
         let to = |text: &&str| SocketAddr::new(address(text), 80);
-        ADDRESSES.iter().flat_map(|text| (0..CONNECTIONS).map(move |_| Connection::open(to(&text)))).collect()
+        ADDRESSES.iter().flat_map(|text| (0..CONNECTIONS).map(move |_| Connection::open(to(text)))).collect()
     })
 }
 
