@@ -105,7 +105,7 @@ fn expect_footer(stage: &mut Stage) -> Result<()> {
         &[],
     )?;
     stage.browser.click(".foot button")?;
-    stage.browser.wait_true("the diagnostics to be copied", "window.copied")?;
+    stage.browser.wait_true("the diagnostics to be copied", "typeof window.copied === 'string'")?;
     let copied = stage.browser.script("return JSON.parse(window.copied);", &[])?;
     ensure!(copied["tidegate"] == version && copied["page"]["connection"] == "live", "{copied:#}");
     Ok(())
