@@ -173,7 +173,7 @@ fn fate(name: &str, value: &str) -> AnnotationFate {
         Used if name == "backend-protocol" && !value.trim().eq_ignore_ascii_case("http") => {
             Restricts("gateways send HTTP/1.1 without TLS to endpoints")
         }
-        fate => fate,
+        found @ (Used | Ignored(_) | Restricts(_)) => found,
     }
 }
 
