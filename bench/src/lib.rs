@@ -9,6 +9,7 @@ pub mod bgp;
 pub mod change;
 pub mod cold;
 pub mod connections;
+pub mod dns;
 pub mod failover;
 pub mod fanout;
 pub mod fixture_cluster;

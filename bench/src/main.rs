@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use bench::{
-    bgp, change, cold, connections, failover, fanout,
+    bgp, change, cold, connections, dns, failover, fanout,
     layout::{self, Layout},
     pages::record::Report,
     soak, targets, writes,
@@ -176,6 +176,31 @@ enum Benchmark {
         #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
         clients: u16,
     },
+    /// Rate, CPU time and latency of DNS questions to `tidegate-dns` and other name servers, its memory, and the time
+    /// until a change is in an answer.
+    Dns {
+        /// Rounds; each server is measured once per round and kind of names.
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+        rounds: u16,
+        /// Duration of each of the two parts of a round in milliseconds: as fast as possible, and at a fixed rate.
+        #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(50..=60_000))]
+        slice_ms: u64,
+        /// Number of Services.
+        #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(10..=60_000))]
+        services: u32,
+        /// Endpoints per Service.
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100))]
+        endpoints: u8,
+        /// Names of another zone, which servers answer from their caches.
+        #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        cached: u32,
+        /// Questions per second in the latency measurement.
+        #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        per_second: u32,
+        /// Changes of an endpoint whose latency is measured.
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+        changes: u16,
+    },
     /// Soak test: a cluster with 50 changes per second and random faults, and a check for leaks at the end;
     /// fails if any problem is found.
     Soak {
@@ -330,6 +355,11 @@ fn run(benchmark: Benchmark, out: &Path, say: bench::progress::Say<'_>) -> Resul
         }
         Benchmark::Fanout(arguments) => Outcome::of(fanout::run(&arguments.options()?, say)?),
         Benchmark::Fleet(_) => bail!("`{}` is not a benchmark", fleet::SUBCOMMAND),
+        Benchmark::Dns { rounds, slice_ms, services, endpoints, cached, per_second, changes } => {
+            let (slice, names) =
+                (Duration::from_millis(slice_ms), dns::NameSet { services, endpoints, cached });
+            Outcome::of(dns::run(&dns::Options { rounds, slice, names, per_second, changes }, say)?)
+        }
         Benchmark::Connections { rounds, slice_ms, sizes, modes, clients } => {
             let (slice, modes) = (Duration::from_millis(slice_ms), chosen(&connections::MODES, &modes));
             let options = connections::Options { rounds, slice, sizes, modes, clients };

@@ -1,6 +1,7 @@
 //! Design targets and their results: the index page of `docs/benchmarks`, generated from the stored results,
 //! and regeneration of the other pages.
 
+mod discovery;
 mod figures;
 mod found;
 mod render;
@@ -12,7 +13,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::{
-    bgp, change, cold, connections, failover, fanout, layout,
+    bgp, change, cold, connections, dns, failover, fanout, layout,
     pages::record::{self, Record},
     soak, writes,
 };
@@ -35,7 +36,7 @@ impl BenchmarkPage {
 }
 
 /// Benchmarks with a page, in the order of the index page.
-pub const BENCHMARKS: [BenchmarkPage; 10] = [
+pub const BENCHMARKS: [BenchmarkPage; 11] = [
     BenchmarkPage::by(
         "change",
         "latency of an endpoint change until traffic follows it, and its cost, with few and many Services",
@@ -48,6 +49,10 @@ pub const BENCHMARKS: [BenchmarkPage; 10] = [
     BenchmarkPage::by(
         "connections",
         "cost of a new connection through a virtual address in each proxy mode, compared to proxies",
+    ),
+    BenchmarkPage::by(
+        "dns",
+        "cost of a DNS answer compared to other name servers, and the time until a change is in an answer",
     ),
     BenchmarkPage::by("fanout", "time until the last of many agents has acknowledged a change"),
     BenchmarkPage::by("writes", "durable endpoint writes per second, on SQLite and on three members of etcd"),
@@ -100,6 +105,7 @@ pub fn pages(directory: &Path) -> Result<Vec<(String, String)>> {
         record::again::<Record<cold::ColdPoint>>,
         record::again::<Record<layout::LayoutPoint>>,
         record::again::<connections::ConnectionResults>,
+        record::again::<dns::DnsResults>,
         record::again::<Record<fanout::FanoutPoint>>,
         record::again::<Record<writes::WritesPoint>>,
         record::again::<failover::FailoverResults>,

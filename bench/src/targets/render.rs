@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::{
-    BENCHMARKS, BenchmarkPage, StoredResults,
+    BENCHMARKS, BenchmarkPage, StoredResults, discovery,
     found::{self, TargetResult},
     slope,
 };
@@ -104,6 +104,18 @@ fn rows(written: &StoredResults) -> Vec<TargetRow> {
             found::nftables_rate,
         ),
         row("the same in ipvs mode: ≥ 0.95", "connections", found::ipvs_rate),
+        row(
+            "CPU time of `tidegate-dns` per answer for Services relative to Knot DNS: ≤ 1.0",
+            "dns",
+            discovery::services,
+        ),
+        row("the same for cached names, relative to Unbound: < 1.0", "dns", discovery::cached),
+        row(
+            "endpoint write → new address in an answer, 10,000 Services × 10 endpoints: p99 ≤ 20 ms",
+            "dns",
+            discovery::change,
+        ),
+        row("memory of `tidegate-dns` at 10,000 Services × 10 endpoints: ≤ 48 MiB", "dns", discovery::memory),
         row(
             "1,000 agents, 10,000 Services, 100 changes per second: p99 until the last agent has it ≤ 1 s",
             "fanout",

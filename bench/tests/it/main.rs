@@ -10,6 +10,7 @@ mod bgp;
 mod change;
 mod cold;
 mod connections;
+mod dns;
 mod failover;
 mod fanout;
 mod layout;

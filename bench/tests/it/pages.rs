@@ -8,6 +8,9 @@ use std::{
 use bench::targets;
 use serde_json::{Value, json};
 
+/// Benchmarks without stored results.
+const NOT_YET_RUN: [&str; 1] = ["dns"];
+
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks")
 }
@@ -16,8 +19,11 @@ fn directory() -> PathBuf {
 fn every_page_and_plot_is_made_of_the_figures_beside_it() {
     let directory = directory();
     let files = targets::pages(&directory).unwrap();
+    let is_missing = |page: &&targets::BenchmarkPage| !directory.join(format!("{}.json", page.name)).exists();
+    let missing: Vec<_> = targets::BENCHMARKS.iter().filter(is_missing).map(|page| page.name).collect();
+    assert_eq!(missing, NOT_YET_RUN);
     // A page and a plot per benchmark, and the index page.
-    assert_eq!(files.len(), 2 * targets::BENCHMARKS.len() + 1);
+    assert_eq!(files.len(), 2 * (targets::BENCHMARKS.len() - missing.len()) + 1);
     for (name, made) in files {
         let path = directory.join(&name);
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
