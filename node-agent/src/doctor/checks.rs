@@ -36,13 +36,17 @@ pub enum Check {
     OtherAnnouncer,
     /// No route of the machine leads to the Service range, so that the agent keeps one.
     ServiceRoute,
+    /// The resolver settings of the machine (`resolv.conf`) exceed limits, make names slow, or keep names from DNS.
+    Resolver,
+    /// Another program than `tidegate-dns` listens at the port of DNS on all addresses.
+    DnsPort,
     /// Some data of the machine could not be read, so that other checks are incomplete.
     Unseen,
 }
 
 impl Check {
     /// All checks, in the order in which their results are listed.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::ConntrackSize,
         Self::ConntrackHelper,
         Self::ForwardDrop,
@@ -58,6 +62,8 @@ impl Check {
         Self::ArpFlux,
         Self::OtherAnnouncer,
         Self::ServiceRoute,
+        Self::Resolver,
+        Self::DnsPort,
         Self::Unseen,
     ];
 
@@ -80,6 +86,8 @@ impl Check {
             Self::ArpFlux => "arp-flux",
             Self::OtherAnnouncer => "other-announcer",
             Self::ServiceRoute => "service-route",
+            Self::Resolver => "resolver",
+            Self::DnsPort => "dns-port",
             Self::Unseen => "unseen",
         }
     }
@@ -134,6 +142,10 @@ impl Check {
             Self::ServiceRoute => {
                 "without a route, the kernel rejects packets to virtual addresses before they are translated"
             }
+            Self::Resolver => {
+                "programs on this machine find names late or not at all; containers often get the same settings"
+            }
+            Self::DnsPort => "tidegate-dns cannot listen at port 53 of any address of this machine",
             Self::Unseen => "the state of this part is unknown",
         }
     }

@@ -12,7 +12,8 @@ use dataplane::iptables::Flavour;
 
 use super::{
     chains::{Chain, Family, TableTool},
-    holders, iptables, kernel,
+    holders::{self, Holders},
+    iptables, kernel, resolver,
     seen::MachineFacts,
     served,
 };
@@ -21,11 +22,14 @@ use crate::facts;
 /// Maximum output of a tool in bytes. The rules of kube-proxy for ten thousand Services take some ten million
 /// bytes.
 const OUTPUT_BYTES_MAX: u64 = 64 << 20;
+/// Maximum size of a file with resolver settings in bytes.
+const SETTINGS_BYTES_MAX: u64 = 64 << 10;
 /// Names of the iptables tables within nf_tables.
 const IPTABLES_TABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
 
 /// Collects the data for all checks; data that cannot be read is listed in `unseen`.
 pub(super) fn look() -> MachineFacts {
+    let Holders { announcers, name_servers } = holders::find();
     let mut seen = MachineFacts {
         conntrack_count: sysctl("net/netfilter/nf_conntrack_count"),
         conntrack_max: sysctl("net/netfilter/nf_conntrack_max"),
@@ -33,7 +37,9 @@ pub(super) fn look() -> MachineFacts {
         arp: ["arp_ignore", "arp_announce"].map(|name| sysctl(&format!("net/ipv4/conf/all/{name}"))),
         bridge_calls: ["iptables", "ip6tables"]
             .map(|name| sysctl(&format!("net/bridge/bridge-nf-call-{name}"))),
-        holders: holders::find(),
+        holders: announcers,
+        name_servers,
+        resolver: resolver_settings(),
         ..MachineFacts::default()
     };
     let subnets = facts::collect().subnets;
@@ -105,6 +111,17 @@ fn read_iptables(chains: &mut Vec<Chain>, note: &mut impl FnMut(&str, io::Error)
 fn is_absent(error: &io::Error) -> bool {
     let absent = [io::ErrorKind::Unsupported, io::ErrorKind::InvalidInput, io::ErrorKind::NotFound];
     absent.contains(&error.kind())
+}
+
+/// Reads the settings with which programs resolve names. A missing list of sources means DNS alone.
+fn resolver_settings() -> Option<resolver::ResolverSettings> {
+    let read = |path: &str| {
+        let mut text = String::new();
+        fs::File::open(path).ok()?.take(SETTINGS_BYTES_MAX).read_to_string(&mut text).ok()?;
+        Some(text)
+    };
+    let sources = read("/etc/nsswitch.conf").unwrap_or_default();
+    Some(resolver::parse(&read("/etc/resolv.conf")?, &sources))
 }
 
 fn sysctl(path: &str) -> Option<u64> {

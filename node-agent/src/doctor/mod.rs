@@ -21,6 +21,7 @@ mod judge;
 mod kernel;
 mod look;
 mod parse;
+mod resolver;
 mod seen;
 mod served;
 pub mod show;

@@ -6,6 +6,7 @@ use super::{
     captures::ServedFrontend,
     chains::Chain,
     parse::{Link, RoutingRule},
+    resolver::ResolverSettings,
 };
 
 /// Collected machine data. A kernel setting is `None` if the machine does not have it.
@@ -35,6 +36,10 @@ pub(super) struct MachineFacts {
     pub(super) service_routes: BTreeSet<ipnet::IpNet>,
     /// Running programs that conflict with the agent.
     pub(super) holders: Vec<Holder>,
+    /// Settings with which programs resolve names; `None` without the file.
+    pub(super) resolver: Option<ResolverSettings>,
+    /// Programs other than `tidegate-dns` that listen at port 53 of all addresses.
+    pub(super) name_servers: Vec<Holder>,
     /// Names of the data that could not be read, each with the reason.
     pub(super) unseen: Vec<String>,
 }

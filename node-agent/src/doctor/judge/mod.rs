@@ -4,6 +4,7 @@
 mod captures;
 mod machine;
 mod modes;
+mod names;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,8 @@ pub(super) fn judge(subject: &Subject, seen: &MachineFacts) -> Vec<Finding> {
         machine::arp_flux,
         machine::other_announcer,
         machine::service_route,
+        names::resolver,
+        names::dns_port,
         machine::unseen,
     ];
     let mut findings = Vec::new();

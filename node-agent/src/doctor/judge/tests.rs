@@ -15,6 +15,7 @@ use crate::doctor::{
     checks::Check,
     iptables,
     parse::{Link, RoutingRule},
+    resolver,
     seen::{Holder, MachineFacts},
 };
 
@@ -300,4 +301,37 @@ fn rules_that_capture_traffic_of_services_are_found_in_iptables_mode() {
     ] {
         assert_eq!(state(harmless, ""), FINE, "{harmless}");
     }
+}
+
+/// Limits of resolvers, the cost of the search path and multicast names are found, and so is another DNS server.
+#[test]
+fn resolver_settings_that_break_or_slow_names_are_found() {
+    let search = |settings: &str, sources: &str| {
+        let resolver = Some(resolver::parse(settings, sources));
+        of(ProxyMode::Nftables, Check::Resolver, &MachineFacts { resolver, ..MachineFacts::default() })
+    };
+    let cluster = "nameserver 10.96.0.53\nsearch shop.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n";
+    let [fine] = &search(cluster, "hosts: files dns\n")[..] else { panic!() };
+    assert_eq!(
+        (fine.state, fine.message.as_str()),
+        (FindingState::Fine, "an external name costs up to 8 questions")
+    );
+    let long: String = (0..7).map(|number| format!(" d{number}.example")).collect();
+    for (settings, sources, text) in [
+        (cluster.to_owned(), "hosts: files mdns4_minimal [NOTFOUND=return] dns", "resolved by multicast"),
+        (cluster.replace("search ", "search example.com "), "", "costs up to 10 questions"),
+        (format!("nameserver 1.1.1.1\n{}", "nameserver ::1\n".repeat(3)), "", "never asked: ::1"),
+        (format!("search{long}\n"), "", "has 7 domains"),
+        (format!("search {}.example\n", "x".repeat(250)), "", "and 258 characters"),
+    ] {
+        let found = search(&settings, sources);
+        let [finding] = &found[..] else { panic!("{found:?}") };
+        assert!(finding.state == FindingState::Warning && finding.message.contains(text), "{finding:?}");
+    }
+    assert_eq!(states(ProxyMode::Nftables, Check::Resolver, &MachineFacts::default()), []);
+    let does = "listens at port 53 of all addresses".to_owned();
+    let holder = Holder { program: "dnsmasq".to_owned(), process: Some(7), does };
+    let seen = MachineFacts { name_servers: vec![holder], ..MachineFacts::default() };
+    assert_eq!(states(ProxyMode::Nftables, Check::DnsPort, &seen), WARNING);
+    assert_eq!(states(ProxyMode::Nftables, Check::DnsPort, &MachineFacts::default()), FINE);
 }
