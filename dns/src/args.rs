@@ -7,12 +7,14 @@ use std::{
 
 use clap::{Parser, ValueEnum};
 use ipnet::IpNet;
-use model::primitives::name::Name;
+use model::primitives::{domain_name::DomainName, name::Name};
 use replica::ControlArgs;
 use settings::Rules;
 
 /// Port of DNS servers (RFC 1035 §4.2).
 pub const PORT: u16 = 53;
+/// Port of DNS over TLS (RFC 7858 §3.1).
+pub const TLS_PORT: u16 = 853;
 /// Maximum time in seconds for which resolvers may be told to cache a record.
 const TTL_MAX: i64 = 3600;
 /// Number of seconds of a day, the maximum of the times of the cache.
@@ -37,6 +39,31 @@ pub struct Args {
         value_parser = parse_server, default_value = "127.0.0.1:53"
     )]
     pub listen: Vec<SocketAddr>,
+    /// Addresses at which to answer questions over TLS (DoT), separated by commas; port 853 if none is given
+    /// [default: none]
+    #[arg(
+        long, env = "TIDEGATE_DNS_TLS_LISTEN", hide_env_values = true, value_name = "ADDRESS[:PORT],…",
+        value_delimiter = ',', value_parser = parse_tls_server, requires_all = ["tls_cert_file", "tls_key_file"]
+    )]
+    pub tls_listen: Vec<SocketAddr>,
+    /// Certificate chain of --tls-listen, as PEM. A changed file is used within 10 s
+    #[arg(
+        long,
+        env = "TIDEGATE_DNS_TLS_CERT_FILE",
+        hide_env_values = true,
+        value_name = "FILE",
+        requires = "tls_key_file"
+    )]
+    pub tls_cert_file: Option<PathBuf>,
+    /// Private key of --tls-cert-file, as PEM
+    #[arg(
+        long,
+        env = "TIDEGATE_DNS_TLS_KEY_FILE",
+        hide_env_values = true,
+        value_name = "FILE",
+        requires = "tls_cert_file"
+    )]
+    pub tls_key_file: Option<PathBuf>,
     /// Name of the cluster zone. `.local` names are resolved by multicast on many desktops
     #[arg(
         long, env = "TIDEGATE_DNS_DOMAIN", hide_env_values = true, value_name = "NAME", value_parser = Name::parse,
@@ -50,6 +77,10 @@ pub struct Args {
         value_parser = parse_server
     )]
     pub upstream: Vec<SocketAddr>,
+    /// Follow the search path of clients with a Workload: the first question for a name gets the answer of the first name
+    /// on the path that exists, as an alias
+    #[arg(long, env = "TIDEGATE_DNS_AUTOPATH", hide_env_values = true)]
+    pub autopath: bool,
     /// Networks of the clients of the cluster, separated by commas. Other clients get answers from DnsZones only, and
     /// are refused for all other names [default: all]
     #[arg(
@@ -132,6 +163,19 @@ pub struct Args {
     /// server is reached [default: none]
     #[arg(long, env = "TIDEGATE_STATE_DIR", hide_env_values = true, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
+    /// Zones of DnsZones whose static records ExternalDNS may change, separated by commas. Every program on this machine can
+    /// change them [default: none]
+    #[arg(
+        long, env = "TIDEGATE_DNS_EXTERNAL_DNS_ZONE", hide_env_values = true, value_name = "NAME,…", value_delimiter = ',',
+        value_parser = DomainName::parse
+    )]
+    pub external_dns_zone: Vec<DomainName>,
+    /// Address of the webhook provider for ExternalDNS; loopback only
+    #[arg(
+        long, env = "TIDEGATE_DNS_EXTERNAL_DNS_LISTEN", hide_env_values = true, value_name = "ADDRESS:PORT",
+        value_parser = parse_loopback, default_value = "127.0.0.1:8888"
+    )]
+    pub external_dns_listen: SocketAddr,
     /// Address for /healthz, /readyz and /metrics; loopback only
     #[arg(
         long, env = "TIDEGATE_LISTEN", hide_env_values = true, value_name = "ADDRESS:PORT",
@@ -167,10 +211,21 @@ pub enum LogFormat {
 
 /// Parses the address of a DNS server, with or without a port.
 fn parse_server(text: &str) -> Result<SocketAddr, String> {
+    parse_address(text, PORT)
+}
+
+/// Parses the address of a server of DNS over TLS, with or without a port.
+fn parse_tls_server(text: &str) -> Result<SocketAddr, String> {
+    parse_address(text, TLS_PORT)
+}
+
+fn parse_address(text: &str, port: u16) -> Result<SocketAddr, String> {
     let with_port = text.parse::<SocketAddr>().ok();
     let address =
-        with_port.or_else(|| text.parse::<IpAddr>().ok().map(|address| SocketAddr::new(address, PORT)));
-    address.ok_or_else(|| "must be an address such as 192.0.2.1, 192.0.2.1:53 or [2001:db8::1]:53".to_owned())
+        with_port.or_else(|| text.parse::<IpAddr>().ok().map(|address| SocketAddr::new(address, port)));
+    address.ok_or_else(|| {
+        format!("must be an address such as 192.0.2.1, 192.0.2.1:{port} or [2001:db8::1]:{port}")
+    })
 }
 
 fn parse_entries(text: &str) -> Result<usize, String> {
@@ -192,6 +247,7 @@ mod tests {
     fn the_port_of_a_server_is_optional() {
         assert_eq!(parse_server("192.0.2.1"), Ok("192.0.2.1:53".parse().unwrap()));
         assert_eq!(parse_server("[2001:db8::1]:5353"), Ok("[2001:db8::1]:5353".parse().unwrap()));
+        assert_eq!(parse_tls_server("192.0.2.1"), Ok("192.0.2.1:853".parse().unwrap()));
         assert!(parse_server("dns.example.com").is_err());
         assert!(parse_loopback("0.0.0.0:7443").is_err());
         assert!(parse_entries("1000000").is_ok() && parse_entries("1000001").is_err());

@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use hickory_proto::rr::Name;
 use tokio::{
     sync::oneshot,
     time::{Instant, sleep, timeout},
@@ -160,8 +161,8 @@ impl Forwarder {
     }
 
     /// Returns true if a question is one of the checks for loops that came back through an upstream server.
-    pub(crate) fn is_loop_check(&self, key: &QuestionKey) -> bool {
-        self.0.upstreams.is_loop_check(&key.name)
+    pub(crate) fn is_loop_check(&self, name: &Name) -> bool {
+        self.0.upstreams.is_loop_check(name)
     }
 
     /// Checks the upstream servers for loops until the task is cancelled.

@@ -1,7 +1,8 @@
-//! Sockets of the server: UDP and TCP at each address.
+//! Sockets of the server: UDP and TCP at each address, and TLS at others.
 
 mod error_limit;
 mod tcp;
+mod tls;
 mod udp;
 
 use std::{
@@ -15,6 +16,7 @@ use std::{
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::tls::{Certificate, CertificateFiles};
 use crate::responder::Responder;
 
 /// Maximum number of UDP sockets for one address.
@@ -31,15 +33,19 @@ const BACKLOG: i32 = 128;
 pub(crate) struct Sockets {
     udp: Vec<tokio::net::UdpSocket>,
     tcp: Vec<tokio::net::TcpListener>,
+    tls: Vec<tokio::net::TcpListener>,
 }
 
 impl Sockets {
-    /// Binds the sockets of all addresses. Several UDP sockets share each address, so that the processors share the
+    /// Binds the sockets of all addresses, and those of the addresses for DNS over TLS. Several UDP sockets share each address, so that the processors share the
     /// load.
     ///
     /// # Errors
     /// Returns the address that cannot be bound, with the error.
-    pub(crate) fn bind(addresses: &[SocketAddr]) -> Result<Self, (SocketAddr, io::Error)> {
+    pub(crate) fn bind(
+        addresses: &[SocketAddr],
+        tls_addresses: &[SocketAddr],
+    ) -> Result<Self, (SocketAddr, io::Error)> {
         let count = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(SOCKETS_MAX);
         let (mut udp, mut tcp) = (Vec::new(), Vec::new());
         for address in addresses {
@@ -48,11 +54,18 @@ impl Sockets {
             }
             tcp.push(bind_tcp(*address).map_err(|error| (*address, error))?);
         }
-        Ok(Self { udp, tcp })
+        let listen = |address: &SocketAddr| bind_tcp(*address).map_err(|error| (*address, error));
+        let tls = tls_addresses.iter().map(listen).collect::<Result<_, _>>()?;
+        Ok(Self { udp, tcp, tls })
     }
 
-    /// Answers questions until stopped.
-    pub(crate) async fn serve(self, responder: Arc<Responder>, stop: CancellationToken) {
+    /// Answers questions until stopped. The certificate is that of DNS over TLS.
+    pub(crate) async fn serve(
+        self,
+        responder: Arc<Responder>,
+        certificate: Option<Certificate>,
+        stop: CancellationToken,
+    ) {
         let mut tasks = tokio::task::JoinSet::new();
         let connections = Arc::new(tcp::ConnectionLimit::default());
         let errors = Arc::new(udp::ErrorGate::default());
@@ -60,7 +73,14 @@ impl Sockets {
             tasks.spawn(udp::serve(Arc::new(socket), Arc::clone(&responder), Arc::clone(&errors)));
         }
         for listener in self.tcp {
-            tasks.spawn(tcp::serve(listener, Arc::clone(&responder), Arc::clone(&connections)));
+            tasks.spawn(tcp::serve(listener, Arc::clone(&responder), Arc::clone(&connections), None));
+        }
+        if let Some(certificate) = certificate {
+            for listener in self.tls {
+                let settings = Some(certificate.settings());
+                tasks.spawn(tcp::serve(listener, Arc::clone(&responder), Arc::clone(&connections), settings));
+            }
+            tasks.spawn(certificate.follow());
         }
         stop.cancelled().await;
     }

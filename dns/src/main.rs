@@ -11,6 +11,9 @@ use dns::args::{Args, LogFormat, RULES};
 use man_pages::Section;
 use tracing_subscriber::EnvFilter;
 
+#[global_allocator]
+static ALLOCATOR: allocator::Allocator = allocator::ALLOCATOR;
+
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
     // Hidden subcommand for building packages.

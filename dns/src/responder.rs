@@ -14,7 +14,10 @@ use std::{
 
 use hickory_proto::op::ResponseCode;
 use ipnet::IpNet;
-use model::discovery::dns::{Answer, ClientView, Resolution, Zone, answer_in};
+use model::discovery::dns::{
+    Answer, ClientView, DnsQuestion, Resolution, ResponseCode as AnswerCode, Zone, answer_in,
+    answer_on_search_path,
+};
 use tokio::sync::{Semaphore, watch};
 
 use self::{
@@ -37,6 +40,8 @@ pub(crate) type Zones = watch::Receiver<Option<Arc<Zone>>>;
 pub(crate) struct ResponderOptions {
     /// Networks of the clients of the cluster. Other clients get answers from zones of DnsZones only. Empty for all.
     pub(crate) clients: Vec<IpNet>,
+    /// True if the search path of clients is followed.
+    pub(crate) follows_search_path: bool,
     /// Host names of the control servers in lower case. Questions for them are forwarded before the state is known,
     /// because without them it may never be.
     pub(crate) control_names: BTreeSet<String>,
@@ -110,7 +115,7 @@ impl Responder {
                 return Step::Discard;
             }
         };
-        if self.forwarder.as_ref().is_some_and(|forwarder| forwarder.is_loop_check(&request.key())) {
+        if self.forwarder.as_ref().is_some_and(|forwarder| forwarder.is_loop_check(request.name())) {
             return self.respond(Outcome::Loop, request.fail(ResponseCode::Refused));
         }
         let question = request.question();
@@ -130,7 +135,10 @@ impl Responder {
         }
         match answer_in(&zone, &question, view) {
             Resolution::Foreign => self.forward(request),
-            Resolution::Own(found) => self.own(request, found),
+            Resolution::Own(found) => {
+                let other = self.on_search_path(&request, &zone, (&question, client), &found);
+                self.own(request, other.unwrap_or(found))
+            }
             Resolution::Refused => self.respond(Outcome::OutsideClient, request.fail(ResponseCode::Refused)),
             Resolution::Unknown => self.not_ready(&request),
         }
@@ -168,6 +176,21 @@ impl Responder {
 
     fn not_ready(&self, request: &Request) -> Step {
         self.respond(Outcome::NotReady, request.fail(ResponseCode::ServFail))
+    }
+
+    /// Returns the answer of another name on the search path of a client, if this name does not exist.
+    fn on_search_path(
+        &self,
+        request: &Request,
+        zone: &Zone,
+        (question, client): (&DnsQuestion, IpAddr),
+        found: &Answer,
+    ) -> Option<Answer> {
+        if !self.options.follows_search_path || found.code != AnswerCode::NxDomain {
+            return None;
+        }
+        let can_forward = self.forwarder.is_some() && request.recursion_desired;
+        answer_on_search_path(zone, question, client, can_forward)
     }
 
     fn own(&self, request: Request, found: Answer) -> Step {
@@ -233,7 +256,7 @@ impl Responder {
             Some((ResponseCode::NoError, answers)) => request.answer(&alias, answers, turn),
             // The code is that of the last name of the chain (RFC 6604 §3).
             Some((ResponseCode::NXDomain, answers)) => {
-                let missing = Answer { code: model::discovery::dns::ResponseCode::NxDomain, ..alias };
+                let missing = Answer { code: AnswerCode::NxDomain, ..alias };
                 request.answer(&missing, answers, turn)
             }
             _ => request.fail(ResponseCode::ServFail),

@@ -21,12 +21,12 @@ use crate::{
     args::Args,
     forward::{CacheOptions, Forwarder},
     keys::KeyFollower,
-    listen::Sockets,
+    listen::{Certificate, CertificateFiles, Sockets},
     message::TtlLimits,
     metrics::Metrics,
     notify::ChangeNotifier,
     responder::{Responder, ResponderOptions},
-    serve,
+    serve::{self, ExternalDns},
     state::{self, AnnouncedFollower, StoredState, ZoneSink},
     update::{UpdateQueue, UpdateWriter},
 };
@@ -42,9 +42,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     if let Some(own) = args.upstream.iter().find(|upstream| is_served(&args.listen, **upstream)) {
         anyhow::bail!("--upstream {own} is an address of --listen: questions would be forwarded in a loop");
     }
-    let sockets = Sockets::bind(&args.listen).map_err(|(address, error)| {
+    let certificate = certificate(&args)?;
+    let sockets = Sockets::bind(&args.listen, &args.tls_listen).map_err(|(address, error)| {
         anyhow::Error::new(error).context(format!(
-            "cannot listen on {address}: choose another --listen, stop the other DNS server, or grant \
+            "cannot listen on {address}: choose another --listen or --tls-listen, stop the other DNS server, or grant \
              CAP_NET_BIND_SERVICE"
         ))
     })?;
@@ -59,6 +60,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let forwarder = Forwarder::new(args.upstream.clone(), cache_options(&args), Arc::clone(&metrics));
     let options = ResponderOptions {
         clients: args.client_network.clone(),
+        follows_search_path: args.autopath,
         control_names: args
             .control
             .api
@@ -70,6 +72,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         KeyFollower::new(args.control.client(USER_AGENT)?, zones.clone(), args.state_dir.clone());
     let (updates, queue) = UpdateQueue::new();
     let writer = UpdateWriter::new(args.control.client(USER_AGENT)?, zones.clone(), queue);
+    let external_dns = external_dns(&args, &zones, &updates).await?;
     let views = (zones.clone(), key_follower.keys(), updates);
     let responder = Responder::new(options, views, forwarder.clone(), Arc::clone(&metrics));
     let sources = args.listen.iter().map(|address| address.ip()).collect();
@@ -89,8 +92,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         () = key_follower.run() => {}
         () = writer.run() => {}
         () = changes.run() => {}
-        () = sockets.serve(Arc::new(responder), stop.clone()) => {}
+        () = sockets.serve(Arc::new(responder), certificate, stop.clone()) => {}
         served = serve::serve(status, metrics) => served?,
+        served = serve_external_dns(external_dns) => served?,
         () = keep(&args, zones) => {}
         () = watch_loops(forwarder.as_ref()) => {}
         () = feed_watchdog(&notifier) => {}
@@ -101,6 +105,39 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     stop.cancel();
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Binds the socket for ExternalDNS, if zones are given that it may change.
+async fn external_dns(
+    args: &Args,
+    zones: &watch::Receiver<Option<Arc<Zone>>>,
+    updates: &UpdateQueue,
+) -> anyhow::Result<Option<(ExternalDns, TcpListener)>> {
+    if args.external_dns_zone.is_empty() {
+        return Ok(None);
+    }
+    let listener = TcpListener::bind(args.external_dns_listen).await.with_context(|| {
+        format!("cannot listen on {}: choose another --external-dns-listen", args.external_dns_listen)
+    })?;
+    let (zones, updates) = (zones.clone(), updates.clone());
+    Ok(Some((ExternalDns { zones, updates, names: args.external_dns_zone.clone() }, listener)))
+}
+
+async fn serve_external_dns(provider: Option<(ExternalDns, TcpListener)>) -> std::io::Result<()> {
+    match provider {
+        Some((provider, listener)) => provider.serve(listener).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Loads the certificate of DNS over TLS, if there is one.
+fn certificate(args: &Args) -> anyhow::Result<Option<Certificate>> {
+    let (Some(certificate), Some(key)) = (&args.tls_cert_file, &args.tls_key_file) else { return Ok(None) };
+    let files = CertificateFiles { certificate: certificate.clone(), key: key.clone() };
+    Ok(Some(
+        Certificate::load(files)
+            .context("cannot serve DNS over TLS: correct --tls-cert-file or --tls-key-file")?,
+    ))
 }
 
 /// Returns true if this server answers at an address: it is one of `listen`, or a loopback address while the server

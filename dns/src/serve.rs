@@ -1,10 +1,13 @@
 //! Loopback HTTP server with liveness, readiness (the state is known) and metrics.
 
+mod external_dns;
+
 use std::sync::Arc;
 
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 use tokio::net::TcpListener;
 
+pub(crate) use self::external_dns::ExternalDns;
 use crate::metrics::Metrics;
 
 /// Serves liveness, readiness and metrics over HTTP until the process ends.
@@ -56,6 +59,7 @@ mod tests {
                             format. The address is a loopback address.";
         let all = Metrics::default();
         all.count(Outcome::Own);
+        all.set_cache((0, 0), 0);
         let families = metrics::families(&all.text());
         golden::check(
             "metrics-tidegate-dns.md",

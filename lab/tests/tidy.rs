@@ -105,7 +105,7 @@ const MAY_USE: [(&str, &[&str]); 29] = [
     ),
     ("translate", &["model"]),
     ("cli", &["base", "client", "man-pages", "model", "reference-pages", "settings", "traces", "translate"]),
-    ("dns", &["base", "client", "man-pages", "model", "reference-pages", "replica", "settings"]),
+    ("dns", &["allocator", "base", "client", "man-pages", "model", "reference-pages", "replica", "settings"]),
     ("gateway", &["base", "client", "man-pages", "model", "reference-pages", "replica", "settings"]),
     ("replica", &["base", "client", "model"]),
     ("sync", &["base", "client", "man-pages", "model", "reference-pages", "settings", "translate"]),

@@ -83,6 +83,10 @@ impl LoopGuard {
 
     /// Returns true if a name is that of a question of a check, which has come back.
     pub(super) fn observe(&self, name: &Name) -> bool {
+        // Almost all names are decided here.
+        if name.iter().count() != 1 + DOMAIN.len() {
+            return false;
+        }
         let labels: Vec<_> = name.iter().map(<[u8]>::to_ascii_lowercase).collect();
         let [first, domain @ ..] = &labels[..] else { return false };
         if !domain.iter().map(Vec::as_slice).eq(DOMAIN.map(str::as_bytes)) {

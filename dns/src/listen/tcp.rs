@@ -1,4 +1,4 @@
-//! Questions over TCP (RFC 7766): several on one connection, answered in order.
+//! Questions over TCP (RFC 7766), with or without TLS: several on one connection, answered in order.
 
 use std::{
     collections::HashMap,
@@ -8,13 +8,16 @@ use std::{
     time::Duration,
 };
 
+use rustls::ServerConfig;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     time::{sleep, timeout},
 };
 
-use super::source_of;
+use tokio_rustls::TlsAcceptor;
+
+use super::{source_of, tls::TlsSettings};
 use crate::{
     message::Transport,
     responder::{Responder, Step},
@@ -74,8 +77,13 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// Accepts connections of one address until the task is cancelled.
-pub(super) async fn serve(listener: TcpListener, responder: Arc<Responder>, limit: Arc<ConnectionLimit>) {
+/// Accepts connections of one address until the task is cancelled. With `tls`, they are encrypted.
+pub(super) async fn serve(
+    listener: TcpListener,
+    responder: Arc<Responder>,
+    limit: Arc<ConnectionLimit>,
+    tls: Option<TlsSettings>,
+) {
     loop {
         let (stream, client) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -85,14 +93,21 @@ pub(super) async fn serve(listener: TcpListener, responder: Arc<Responder>, limi
                 continue;
             }
         };
+        // A connection that has ended meanwhile fails at the first read.
+        let _ = stream.set_nodelay(true);
         let Some(permit) = limit.admit(client.ip()) else {
             responder.metrics().connections_refused.inc();
             continue;
         };
         let responder = Arc::clone(&responder);
+        let config = tls.as_ref().map(|settings| Arc::clone(&settings.borrow()));
         tokio::spawn(async move {
             responder.metrics().connections.inc();
-            if let Err(error) = answer_all(stream, client.ip(), &responder).await {
+            let outcome = match config {
+                None => answer_all(stream, client.ip(), &responder).await,
+                Some(config) => answer_encrypted(stream, config, client.ip(), &responder).await,
+            };
+            if let Err(error) = outcome {
                 tracing::debug!(%error, "a connection ended");
             }
             responder.metrics().connections.dec();
@@ -101,9 +116,23 @@ pub(super) async fn serve(listener: TcpListener, responder: Arc<Responder>, limi
     }
 }
 
+/// Answers the questions of an encrypted connection, as [`answer_all`].
+async fn answer_encrypted(
+    stream: TcpStream,
+    config: Arc<ServerConfig>,
+    client: IpAddr,
+    responder: &Responder,
+) -> io::Result<()> {
+    let stream = timeout(IDLE_TIME_MAX, TlsAcceptor::from(config).accept(stream)).await??;
+    answer_all(stream, client, responder).await
+}
+
 /// Answers the questions of a connection until the client closes it or is silent for too long.
-async fn answer_all(mut stream: TcpStream, client: IpAddr, responder: &Responder) -> io::Result<()> {
-    stream.set_nodelay(true)?;
+async fn answer_all(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    client: IpAddr,
+    responder: &Responder,
+) -> io::Result<()> {
     loop {
         let size = match timeout(IDLE_TIME_MAX, stream.read_u16()).await? {
             Ok(size) => size,
@@ -130,9 +159,14 @@ async fn answer_all(mut stream: TcpStream, client: IpAddr, responder: &Responder
     }
 }
 
-async fn send(stream: &mut TcpStream, message: &[u8]) -> io::Result<()> {
+async fn send(stream: &mut (impl AsyncWrite + Unpin), message: &[u8]) -> io::Result<()> {
     let size = u16::try_from(message.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-    timeout(IDLE_TIME_MAX, stream.write_all(&[&size.to_be_bytes(), message].concat())).await?
+    let message = [&size.to_be_bytes(), message].concat();
+    timeout(IDLE_TIME_MAX, async {
+        stream.write_all(&message).await?;
+        stream.flush().await
+    })
+    .await?
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use model::discovery::dns::{self, DnsQuestion, RecordData, ZoneUpdate};
 
 mod key;
 mod notification;
+mod plain;
 mod reply;
 #[cfg(test)]
 mod tests;
@@ -117,8 +118,24 @@ pub(crate) struct ServedReply {
     pub(crate) is_stale: bool,
 }
 
+impl Transport {
+    /// Returns the maximum size of a response in bytes to a client with the size `payload` in its OPT record.
+    fn limit(self, payload: Option<u16>) -> usize {
+        match self {
+            Self::Udp => payload.map_or(UDP_BYTES_MIN, usize::from).clamp(UDP_BYTES_MIN, UDP_BYTES_MAX),
+            Self::Tcp => TCP_BYTES_MAX,
+        }
+    }
+}
+
 /// Parses the request of a client. Responses to it say whether the server forwards questions: `recursion_available`.
 pub(crate) fn parse(packet: &[u8], transport: Transport, recursion_available: bool) -> ParseResult {
+    plain::read(packet, transport, recursion_available)
+        .map_or_else(|| parse_any(packet, transport, recursion_available), ParseResult::Question)
+}
+
+/// Parses any request.
+fn parse_any(packet: &[u8], transport: Transport, recursion_available: bool) -> ParseResult {
     let Some(header) = packet.first_chunk::<HEADER_BYTES>() else { return ParseResult::Ignored };
     let is_response = header[2] & 0x80 != 0;
     if is_response {
@@ -135,7 +152,6 @@ pub(crate) fn parse(packet: &[u8], transport: Transport, recursion_available: bo
         return error(id, op_code, ResponseCode::FormErr);
     };
     let edns = message.edns.as_ref();
-    let payload = edns.map_or(UDP_BYTES_MIN, |edns| usize::from(edns.max_payload()));
     let request = Request {
         id,
         op_code,
@@ -150,10 +166,7 @@ pub(crate) fn parse(packet: &[u8], transport: Transport, recursion_available: bo
             let RData::SOA(start) = &record.data else { return None };
             Some(start.serial)
         }),
-        limit: match transport {
-            Transport::Udp => payload.clamp(UDP_BYTES_MIN, UDP_BYTES_MAX),
-            Transport::Tcp => TCP_BYTES_MAX,
-        },
+        limit: transport.limit(edns.map(Edns::max_payload)),
         signature: signature.map(Box::new),
         signer: None,
     };
@@ -198,6 +211,11 @@ impl Request {
         DnsQuestion { labels: labels.collect(), record_type: record_type(self.query.query_type()) }
     }
 
+    /// Returns the asked name in the spelling of the client.
+    pub(crate) fn name(&self) -> &Name {
+        self.query.name()
+    }
+
     /// Encodes a response without records.
     pub(crate) fn fail(&self, code: ResponseCode) -> Vec<u8> {
         self.encode(code, false, &Sections::default(), false)
@@ -206,6 +224,12 @@ impl Request {
     /// Encodes the answer of the cluster zone. Lists of addresses and hosts are rotated by `turn`, so that
     /// clients that use the first one are spread, also if the list must be cut.
     pub(crate) fn answer(&self, answer: &dns::Answer, more: Vec<Record>, turn: usize) -> Vec<u8> {
+        let addresses = if more.is_empty() { self.encode_addresses(answer, turn) } else { None };
+        addresses.unwrap_or_else(|| self.answer_any(answer, more, turn))
+    }
+
+    /// Encodes any answer, as [`Self::answer`].
+    fn answer_any(&self, answer: &dns::Answer, more: Vec<Record>, turn: usize) -> Vec<u8> {
         let code = match answer.code {
             dns::ResponseCode::NoError => ResponseCode::NoError,
             dns::ResponseCode::NxDomain => ResponseCode::NXDomain,
@@ -350,12 +374,8 @@ impl Request {
     /// Encodes a record. The name of the question is repeated in the spelling of the client. Returns `None` for a name
     /// that is too long for a message.
     fn record(&self, record: &dns::Record) -> Option<Record> {
-        let asked = self.query.name();
-        let is_asked = asked
-            .iter()
-            .map(|label| label.to_ascii_lowercase())
-            .eq(record.owner.split('.').map(|label| label.as_bytes().to_vec()));
-        let owner = if is_asked { asked.clone() } else { encode_name(&record.owner)? };
+        let is_asked = self.is_about(&record.owner);
+        let owner = if is_asked { self.query.name().clone() } else { encode_name(&record.owner)? };
         Some(Record::from_rdata(owner, record.ttl, encode_data(&record.data)?))
     }
 }

@@ -209,6 +209,12 @@ impl Request {
         self.signer.as_ref().map(|signer| signer.key_name())
     }
 
+    /// Returns the id of a request with a valid signature, and the signature. A repetition of the request has the same.
+    pub(crate) fn transaction(&self) -> Option<(u16, Vec<u8>)> {
+        let signer = self.signer.as_ref().filter(|signer| signer.is_first)?;
+        Some((self.id, signer.previous.clone()))
+    }
+
     /// Verifies the signature with the secret of its key, at a time in seconds since 1970, so that responses are signed.
     /// A request without a signature stays as it is.
     ///

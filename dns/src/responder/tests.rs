@@ -27,6 +27,7 @@ fn responder(zone: Option<Zone>) -> Responder {
     let metrics = Arc::new(Metrics::default());
     let options = ResponderOptions {
         clients: vec!["10.0.0.0/8".parse().unwrap()],
+        follows_search_path: true,
         control_names: BTreeSet::from(["control.example.net".to_owned()]),
     };
     // The last state stays in use without the sender.
@@ -43,6 +44,7 @@ fn zone() -> Zone {
                           "records": [{ "name": "www.example.org", "type": "A", "values": ["192.0.2.1"] }] } }),
         json!({ "kind": "Service", "metadata": { "name": "web", "namespace": "shop" },
                 "spec": { "clusterIP": "10.96.0.10", "ports": [{ "port": 80 }] } }),
+        json!({ "kind": "Workload", "metadata": { "name": "a", "namespace": "other" }, "spec": { "addresses": ["10.1.2.3"] } }),
     ];
     let objects = objects.map(|mut object| {
         object["apiVersion"] = "tidegate/v1".into();
@@ -153,4 +155,14 @@ fn updates_need_a_key_that_permits_them() {
     assert_eq!(code("example.org"), ResponseCode::Refused);
     assert_eq!(code("www.example.org"), ResponseCode::NotAuth);
     assert_eq!(code("cluster.local"), ResponseCode::NotAuth);
+}
+
+/// With autopath, a client with a Workload is answered or forwarded at the first question of its search path.
+#[test]
+fn f164_the_search_path_of_a_workload_is_followed() {
+    let responder = responder(Some(zone()));
+    let names = ["web.shop.other.svc.cluster.local", "www.example.com.other.svc.cluster.local"];
+    let of = |client: &str| names.map(|name| step(&responder, name, client));
+    assert_eq!(of("10.1.2.3"), ["NoError RA", "FORWARD"]);
+    assert_eq!(of("10.1.1.1"), ["NXDomain RA", "NXDomain RA"]);
 }

@@ -6,13 +6,17 @@ use hickory_proto::op::ResponseCode;
 use model::{discovery::dns::ZoneUpdate, kinds::dns_key::DnsOperation};
 
 use super::{Responder, Step};
-use crate::{message::Request, metrics::Outcome, update::SignedUpdate};
+use crate::{
+    message::Request,
+    metrics::Outcome,
+    update::{UpdateAuthor, ZoneChange},
+};
 
 /// Update to make.
 #[derive(Debug)]
 pub(crate) struct UpdateJob {
     request: Request,
-    update: SignedUpdate,
+    update: ZoneChange,
 }
 
 impl Responder {
@@ -30,7 +34,14 @@ impl Responder {
         };
         match request.verified_key().filter(|key| spec.permits(key, DnsOperation::Update)) {
             Some(key) => {
-                let update = SignedUpdate { zone: name, key: key.to_owned(), client, update };
+                let transaction = request.transaction();
+                let update = ZoneChange {
+                    zone: name,
+                    author: UpdateAuthor::Key(key.to_owned()),
+                    client,
+                    transaction,
+                    update,
+                };
                 Step::Update(Box::new(UpdateJob { request, update }))
             }
             None => self.respond(Outcome::UpdateRejected, request.fail(ResponseCode::Refused)),

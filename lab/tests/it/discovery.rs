@@ -24,6 +24,8 @@ const OBJECTS: &str = include_str!("../../../model/tests/dns/objects.json");
 const ANSWERS: &str = include_str!("../../../model/tests/dns/answers.txt");
 /// Address of the server, inside the namespace of a node.
 pub(crate) const SERVER: &str = "127.0.0.1:5300";
+/// Port at which the server answers over TLS.
+const TLS_PORT: &str = "5853";
 /// Number of questions in one run of `dig`.
 const BATCH: usize = 40;
 
@@ -165,16 +167,34 @@ pub(crate) fn objects() -> Vec<Value> {
     serde_json::from_str(OBJECTS).unwrap()
 }
 
-/// The server gives the answers of the table over UDP and TCP, with and without EDNS, while other Services change.
+/// Writes a certificate with its key into a directory, and returns the arguments with which the server answers over TLS.
+fn tls_arguments(directory: &std::path::Path) -> [String; 3] {
+    let made = rcgen::generate_simple_self_signed(vec!["dns.example.org".to_owned()]).unwrap();
+    let (certificate, key) = (directory.join("certificate.pem"), directory.join("key.pem"));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    [
+        format!("--tls-listen=127.0.0.1:{TLS_PORT}"),
+        format!("--tls-cert-file={}", certificate.display()),
+        format!("--tls-key-file={}", key.display()),
+    ]
+}
+
+/// The server gives the answers of the table over UDP, TCP and TLS, with and without EDNS, while other Services change.
 #[test]
 fn f164_dig_gets_the_answers_of_the_table() {
     let cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();
     cluster.apply_objects(&objects()).unwrap();
-    let mut dns = start(&cluster, &[]);
+    let files = tempfile::tempdir().unwrap();
+    let tls = tls_arguments(files.path());
+    let mut dns = start(&cluster, &tls.each_ref().map(String::as_str));
     dns.wait_ready();
     let table = table();
+    assert!(table.len() >= 180, "{}", table.len());
     let questions: Vec<_> = table.iter().map(|(name, record_type, _)| (*name, *record_type)).collect();
-    for options in [&["+tcp"][..], &["+bufsize=1232"], &["+tcp", "+noedns"]] {
+    let trusted = format!("+tls-ca={}", files.path().join("certificate.pem").display());
+    let encrypted = ["+tls", &trusted, "+tls-hostname=dns.example.org", "-p", TLS_PORT];
+    for options in [&["+tcp"][..], &["+bufsize=1232"], &["+tcp", "+noedns"], &encrypted] {
         let other = json!({ "kind": "Service", "metadata": { "name": format!("other-{}", options.len()) }, "spec": { "ports": [{ "port": 80 }] } });
         cluster.apply_objects(&[other]).unwrap();
         for ((name, record_type, expected), found) in table.iter().zip(dns.dig(options, &questions)) {

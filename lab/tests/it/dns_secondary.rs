@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     discovery::{Dns, dig_at, start},
+    dns_external,
     dns_update::{UPDATE_KEY, updates_fail_without_control, updates_with_a_key_are_writes},
     forwarding::metric,
 };
@@ -133,7 +134,7 @@ fn zone(address: &str) -> Value {
 fn f146_knot_and_bind_follow_a_zone_as_secondary_name_servers() {
     let mut cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();
     cluster.apply_objects(&[zone("192.0.2.1")]).unwrap();
-    let mut dns = start(&cluster, &[]);
+    let mut dns = start(&cluster, &[dns_external::ARGUMENT]);
     dns.wait_ready();
     let _knot = start_secondary(&dns, "knotd", KNOT_PORT, KNOT);
     let _bind = start_secondary(&dns, "named", BIND_PORT, &bind(secret()));
@@ -172,6 +173,7 @@ fn f146_knot_and_bind_follow_a_zone_as_secondary_name_servers() {
         let has_update = || ask(port, "new.example.org", "AAAA").contains("2001:db8::7");
         wait::until_true("the update", has_update).unwrap();
     }
+    dns_external::external_dns_changes_are_writes(&cluster, &dns);
     updates_fail_without_control(&mut cluster, &dns);
     // The keys are on disk too.
     dns.process.terminate().unwrap();

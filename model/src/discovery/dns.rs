@@ -6,6 +6,7 @@
 //! indices that it needs.
 
 mod answer;
+mod autopath;
 mod explain;
 mod external;
 mod hosts;
@@ -18,6 +19,7 @@ mod zone;
 
 pub use self::{
     answer::{ClientView, answer, answer_in},
+    autopath::answer_on_search_path,
     explain::{
         ExplainedRecord, MessageSection, NameAttempt, NameExplanation, NameQuestion, NameResult, explain_name,
     },

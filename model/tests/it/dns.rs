@@ -7,7 +7,7 @@ use model::{
     cluster::change::ObjectChange,
     discovery::dns::{
         Answer, DnsQuestion, Record, RecordData, RecordType, Resolution, ResponseCode, Zone, ZoneSettings,
-        answer,
+        answer, answer_on_search_path,
     },
     kinds::resource::Object,
     primitives::{name::Name, quantity::Revision},
@@ -157,4 +157,40 @@ fn f165_a_zone_follows_changes_in_any_order() {
     }
     let gone = forwards.update(Revision(1), all.iter().map(|object| ObjectChange::Removed(object.key())));
     assert_eq!(gone, empty.update(Revision(1), []));
+}
+
+/// F164: the first question of a client's search path gets the answer of the first name of the path that exists, in the
+/// namespace of the client's Workload. A client without a Workload, and other questions, get none.
+#[test]
+fn f164_the_search_path_of_a_client_is_followed() {
+    let zone = zone(&cluster());
+    let found = |client: &str, name: &str, can_forward: bool| {
+        let question = DnsQuestion::new(name, RecordType::A);
+        let answer = answer_on_search_path(&zone, &question, client.parse().unwrap(), can_forward)?;
+        let text = show(name, "A", &Resolution::Own(answer));
+        Some(text.lines().skip(2).map(str::trim).collect::<Vec<_>>().join("; "))
+    };
+    let (shop, first) = ("10.1.1.10", |name: &str| format!("{name}.shop.svc.cluster.local"));
+    let alias = |name: &str, target: &str| format!("answer {} 5 CNAME {target}", first(name));
+    let expect = |name: &str, target: &str, more: &str| Some(format!("{}; {more}", alias(name, target)));
+    let other = "web.other.svc.cluster.local";
+    let address = format!("answer {other} 5 A 10.96.0.20");
+    assert_eq!(found(shop, &first("web.other"), true), expect("web.other", other, &address));
+    assert_eq!(found(shop, &first("web.other.svc"), false), expect("web.other.svc", other, &address));
+    assert_eq!(found(shop, &first(other), false), expect(other, other, &address));
+    let external = "www.example.com";
+    assert_eq!(found(shop, &first(external), true), expect(external, external, "chase www.example.com"));
+    assert_eq!(found(shop, &first(external), false), None);
+    for (client, name) in [
+        (shop, first("bogus")),
+        (shop, first("bogus.other.svc.cluster.local")),
+        (shop, "www.example.com.other.svc.cluster.local".to_owned()),
+        (shop, "shop.svc.cluster.local".to_owned()),
+        ("10.1.6.1", first("web.other")),
+        ("192.0.2.1", first("web.other")),
+    ] {
+        assert_eq!(found(client, &name, true), None, "{client} {name}");
+    }
+    let text = DnsQuestion::new(&first("web.other"), RecordType::Txt);
+    assert_eq!(answer_on_search_path(&zone, &text, shop.parse().unwrap(), true), None);
 }

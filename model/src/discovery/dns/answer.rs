@@ -1,6 +1,6 @@
 //! Answers of the cluster zone to questions.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{borrow::Cow, collections::BTreeSet, net::IpAddr};
 
 use super::{
     hosts::{HostPort, Hosts},
@@ -107,7 +107,7 @@ pub fn answer_in(zone: &Zone, question: &DnsQuestion, view: ClientView) -> Resol
         return if view == ClientView::Cluster { reverse(zone, address, question) } else { outside };
     }
     let lookup = Lookup { zone, record_type: question.record_type };
-    let mut labels = question.labels.clone();
+    let mut labels: Cow<'_, [String]> = Cow::Borrowed(&question.labels);
     let Some(place) = Place::of(zone, &labels, view) else { return outside };
     let mut authority = place.start_of_authority(zone);
     let mut answers = Vec::new();
@@ -122,7 +122,7 @@ pub fn answer_in(zone: &Zone, question: &DnsQuestion, view: ClientView) -> Resol
         if question.record_type == RecordType::Cname {
             return Resolution::Own(positive(answers, Vec::new(), None));
         }
-        labels = DnsQuestion::new(&target, question.record_type).labels;
+        labels = Cow::Owned(DnsQuestion::new(&target, question.record_type).labels);
         let Some(place) = Place::of(zone, &labels, view) else {
             let chase = (view == ClientView::Cluster).then_some(target);
             return Resolution::Own(positive(answers, Vec::new(), chase));

@@ -28,7 +28,7 @@ impl StaticRecords {
             let ttl = record.ttl.unwrap_or(spec.ttl);
             let values = record.values.iter();
             let values = values.filter_map(|value| DnsRecordValue::parse(record.record_type, value).ok());
-            let data = values.map(|value| (ttl, data_of(value)));
+            let data = values.map(|value| (ttl, RecordData::from(value)));
             records.entry(record.name.reversed()).or_default().extend(data);
         }
         Self(records)
@@ -44,17 +44,19 @@ impl StaticRecords {
     }
 }
 
-fn data_of(value: DnsRecordValue) -> RecordData {
-    match value {
-        DnsRecordValue::A(address) => RecordData::A(address),
-        DnsRecordValue::Aaaa(address) => RecordData::Aaaa(address),
-        DnsRecordValue::Cname(target) => RecordData::Cname(target.to_string()),
-        DnsRecordValue::Txt(text) => RecordData::Txt(text),
-        DnsRecordValue::Srv { priority, weight, port, target } => {
-            RecordData::Srv { priority, weight, port, target: target.to_string() }
-        }
-        DnsRecordValue::Mx { preference, exchange } => {
-            RecordData::Mx { preference, exchange: exchange.to_string() }
+impl From<DnsRecordValue> for RecordData {
+    fn from(value: DnsRecordValue) -> Self {
+        match value {
+            DnsRecordValue::A(address) => Self::A(address),
+            DnsRecordValue::Aaaa(address) => Self::Aaaa(address),
+            DnsRecordValue::Cname(target) => Self::Cname(target.to_string()),
+            DnsRecordValue::Txt(text) => Self::Txt(text),
+            DnsRecordValue::Srv { priority, weight, port, target } => {
+                Self::Srv { priority, weight, port, target: target.to_string() }
+            }
+            DnsRecordValue::Mx { preference, exchange } => {
+                Self::Mx { preference, exchange: exchange.to_string() }
+            }
         }
     }
 }
