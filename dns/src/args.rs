@@ -5,7 +5,8 @@ use std::{
     path::PathBuf,
 };
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
+use daemon::{log::LogArgs, start::Logged, status::parse_listen};
 use ipnet::IpNet;
 use model::primitives::{domain_name::DomainName, name::Name};
 use replica::ControlArgs;
@@ -176,37 +177,24 @@ pub struct Args {
         value_parser = parse_loopback, default_value = "127.0.0.1:8888"
     )]
     pub external_dns_listen: SocketAddr,
-    /// Address for /healthz, /readyz and /metrics; loopback only
+    /// Address for /healthz, /readyz and /metrics; requests are not authenticated
     #[arg(
         long, env = "TIDEGATE_LISTEN", hide_env_values = true, value_name = "ADDRESS:PORT",
-        value_parser = parse_loopback, default_value = "127.0.0.1:7443"
+        value_parser = parse_listen, default_value = "127.0.0.1:7443"
     )]
     pub status_listen: SocketAddr,
-    /// Log filter, such as `info` or `dns=debug`
-    #[arg(long, env = "TIDEGATE_LOG", hide_env_values = true, value_name = "FILTER", default_value = "info")]
-    pub log: String,
-    /// Log format
-    #[arg(
-        long,
-        env = "TIDEGATE_LOG_FORMAT",
-        hide_env_values = true,
-        value_name = "FORMAT",
-        value_enum,
-        default_value = "text"
-    )]
-    pub log_format: LogFormat,
+    /// Flags of the log.
+    #[command(flatten)]
+    pub log: LogArgs,
     /// TOML file with settings named like the flags
     #[arg(long, env = "TIDEGATE_CONFIG", hide_env_values = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
 
-/// Log format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// Human-readable lines.
-    Text,
-    /// One JSON object per line.
-    Json,
+impl Logged for Args {
+    fn log(&self) -> &LogArgs {
+        &self.log
+    }
 }
 
 /// Parses the address of a DNS server, with or without a port.
@@ -228,15 +216,14 @@ fn parse_address(text: &str, port: u16) -> Result<SocketAddr, String> {
     })
 }
 
+fn parse_loopback(text: &str) -> Result<SocketAddr, String> {
+    let address = parse_listen(text)?;
+    if address.ip().is_loopback() { Ok(address) } else { Err("must be a loopback address".to_owned()) }
+}
+
 fn parse_entries(text: &str) -> Result<usize, String> {
     let entries = text.parse().ok().filter(|entries| *entries <= CACHE_ENTRIES_MAX);
     entries.ok_or_else(|| format!("must be a number up to {CACHE_ENTRIES_MAX}"))
-}
-
-fn parse_loopback(text: &str) -> Result<SocketAddr, String> {
-    let address: SocketAddr =
-        text.parse().map_err(|_| "must be an address and port, such as 127.0.0.1:7443")?;
-    if address.ip().is_loopback() { Ok(address) } else { Err("must be a loopback address".to_owned()) }
 }
 
 #[cfg(test)]
@@ -249,7 +236,7 @@ mod tests {
         assert_eq!(parse_server("[2001:db8::1]:5353"), Ok("[2001:db8::1]:5353".parse().unwrap()));
         assert_eq!(parse_tls_server("192.0.2.1"), Ok("192.0.2.1:853".parse().unwrap()));
         assert!(parse_server("dns.example.com").is_err());
-        assert!(parse_loopback("0.0.0.0:7443").is_err());
+        assert!(parse_loopback("0.0.0.0:8888").is_err());
         assert!(parse_entries("1000000").is_ok() && parse_entries("1000001").is_err());
     }
 }

@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 use base::service_manager::Notifier;
+use daemon::status;
 use model::discovery::dns::{Zone, ZoneSettings};
 use replica::Follower;
 use tokio::{
@@ -26,7 +27,7 @@ use crate::{
     metrics::Metrics,
     notify::ChangeNotifier,
     responder::{Responder, ResponderOptions},
-    serve::{self, ExternalDns},
+    serve::ExternalDns,
     state::{self, AnnouncedFollower, StoredState, ZoneSink},
     update::{UpdateQueue, UpdateWriter},
 };
@@ -49,8 +50,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
              CAP_NET_BIND_SERVICE"
         ))
     })?;
-    let status = TcpListener::bind(args.status_listen).await;
-    let status = status.with_context(|| {
+    let status_listener = TcpListener::bind(args.status_listen).await;
+    let status_listener = status_listener.with_context(|| {
         format!("cannot listen on {}: choose another --status-listen", args.status_listen)
     })?;
     let client = args.control.client(USER_AGENT)?;
@@ -93,7 +94,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         () = writer.run() => {}
         () = changes.run() => {}
         () = sockets.serve(Arc::new(responder), certificate, stop.clone()) => {}
-        served = serve::serve(status, metrics) => served?,
+        served = status::serve(status_listener, status::routes(metrics)) => served?,
         served = serve_external_dns(external_dns) => served?,
         () = keep(&args, zones) => {}
         () = watch_loops(forwarder.as_ref()) => {}

@@ -5,7 +5,8 @@ use std::{
     path::PathBuf,
 };
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
+use daemon::{log::LogArgs, start::Logged, status::parse_listen};
 use ipnet::IpNet;
 use model::http::HttpObjectKey;
 use replica::ControlArgs;
@@ -90,41 +91,22 @@ pub struct Args {
     /// is reached [default: none]
     #[arg(long, env = "TIDEGATE_STATE_DIR", hide_env_values = true, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Address for /healthz, /readyz and /metrics; loopback only
+    /// Address for /healthz, /readyz and /metrics; requests are not authenticated
     #[arg(
         long, env = "TIDEGATE_LISTEN", hide_env_values = true, value_name = "ADDRESS:PORT",
-        value_parser = parse_loopback, default_value = "127.0.0.1:7444"
+        value_parser = parse_listen, default_value = "127.0.0.1:7444"
     )]
     pub status_listen: SocketAddr,
-    /// Log filter, such as `info` or `gateway=debug`
-    #[arg(long, env = "TIDEGATE_LOG", hide_env_values = true, value_name = "FILTER", default_value = "info")]
-    pub log: String,
-    /// Log format
-    #[arg(
-        long,
-        env = "TIDEGATE_LOG_FORMAT",
-        hide_env_values = true,
-        value_name = "FORMAT",
-        value_enum,
-        default_value = "text"
-    )]
-    pub log_format: LogFormat,
+    /// Flags of the log.
+    #[command(flatten)]
+    pub log: LogArgs,
     /// TOML file with settings named like the flags
     #[arg(long, env = "TIDEGATE_CONFIG", hide_env_values = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
 
-/// Log format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// Human-readable lines.
-    Text,
-    /// One JSON object per line.
-    Json,
-}
-
-fn parse_loopback(text: &str) -> Result<SocketAddr, String> {
-    let address: SocketAddr =
-        text.parse().map_err(|_| "must be an address and port, such as 127.0.0.1:7444")?;
-    if address.ip().is_loopback() { Ok(address) } else { Err("must be a loopback address".to_owned()) }
+impl Logged for Args {
+    fn log(&self) -> &LogArgs {
+        &self.log
+    }
 }

@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use base::service_manager::Notifier;
+use daemon::status;
 use model::http::{HttpObjectKey, HttpState};
 use replica::Follower;
 use tokio::{
@@ -20,7 +21,6 @@ use crate::{
     listen::{Front, Listeners},
     metrics::Metrics,
     proxy::{Proxy, ProxyOptions},
-    serve,
     state::{self, NoValues, RouteSink, SharedState},
     upstream::Upstream,
 };
@@ -35,8 +35,8 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// # Errors
 /// Returns the error that stops the process, with its remedy.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let status = TcpListener::bind(args.status_listen).await;
-    let status = status.with_context(|| {
+    let status_listener = TcpListener::bind(args.status_listen).await;
+    let status_listener = status_listener.with_context(|| {
         format!("cannot listen on {}: choose another --status-listen", args.status_listen)
     })?;
     let client = args.control.client(USER_AGENT)?;
@@ -62,7 +62,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         () = follower.run() => {}
         () = keys.run() => {}
         () = listeners.run(stop.clone()) => {}
-        served = serve::serve(status, metrics) => served?,
+        served = status::serve(status_listener, status::routes(metrics)) => served?,
         () = keep(&args, states) => {}
         () = feed_watchdog(&notifier) => {}
         _ = terminated.recv() => {}

@@ -47,7 +47,7 @@ use serde_json::Value;
 const FILE_LINES_MAX: usize = 600;
 
 /// Workspace members that each member may depend on.
-const MAY_USE: [(&str, &[&str]); 29] = [
+const MAY_USE: [(&str, &[&str]); 30] = [
     ("model", &[]),
     ("store", &["model"]),
     ("man-pages", &[]),
@@ -91,6 +91,7 @@ const MAY_USE: [(&str, &[&str]); 29] = [
             "bgp",
             "client",
             "conntrack",
+            "daemon",
             "dataplane",
             "health",
             "kernel",
@@ -105,10 +106,11 @@ const MAY_USE: [(&str, &[&str]); 29] = [
     ),
     ("translate", &["model"]),
     ("cli", &["base", "client", "man-pages", "model", "reference-pages", "settings", "traces", "translate"]),
-    ("dns", &["allocator", "base", "client", "man-pages", "model", "reference-pages", "replica", "settings"]),
-    ("gateway", &["base", "client", "man-pages", "model", "reference-pages", "replica", "settings"]),
+    ("daemon", &["base", "man-pages", "settings"]),
+    ("dns", &["allocator", "base", "client", "daemon", "model", "reference-pages", "replica", "settings"]),
+    ("gateway", &["base", "client", "daemon", "model", "reference-pages", "replica", "settings"]),
     ("replica", &["base", "client", "model"]),
-    ("sync", &["base", "client", "man-pages", "model", "reference-pages", "settings", "translate"]),
+    ("sync", &["base", "client", "daemon", "man-pages", "model", "reference-pages", "settings", "translate"]),
     ("reference-pages", &["model"]),
     ("lab", &["base", "client", "man-pages", "model"]),
     ("bench", &["lab"]),

@@ -1,28 +1,21 @@
 //! Read-only status server on `--listen`: `/metrics`, `/healthz`, `/v1/state`, `/v1/traffic`,
 //! `/v1/announcements`, `/v1/routes`, `/v1/health-checks`.
 
-mod connections;
 mod otlp;
 #[cfg(test)]
 mod reference;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    net::IpAddr,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc};
 
 use announce::status::{AnnouncementTotals, Announcements, Counts};
 use axum::{
     Json, Router,
-    extract::{Request, State},
-    http::{StatusCode, Version, header},
-    middleware::{Next, from_fn_with_state},
+    extract::State,
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
     routing::get,
 };
-use base::Hosts;
+use daemon::{connections, guard};
 use health::{self, CheckedEndpoints};
 use ipnet::IpNet;
 use model::{
@@ -143,32 +136,12 @@ pub async fn run(
     shown: ServedSources,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
-    let is_loopback = listener.local_addr()?.ip().to_canonical().is_loopback();
-    let hosts = if is_loopback { Hosts::Local(BTreeSet::new()) } else { Hosts::Any };
     if let Some(metrics) = shown.telemetry.metrics.clone() {
         otlp::export(metrics, registry(&shown), stop.clone());
     }
-    connections::serve(listener, guarded(router(shown), hosts), stop).await;
+    let router = guard::guarded(router(shown), listener.local_addr()?);
+    connections::serve(listener, router, stop).await;
     Ok(())
-}
-
-/// Adds the check of the `Host` header to a router.
-fn guarded(router: Router, hosts: Hosts) -> Router {
-    router.layer(from_fn_with_state(Arc::new(hosts), check_host))
-}
-
-/// Rejects requests with a `Host` that is not accepted: a web page could otherwise resolve its own name to this
-/// server and read the state of the node (DNS rebinding).
-async fn check_host(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) -> Response {
-    let given: Vec<_> = request.headers().get_all(header::HOST).iter().collect();
-    let is_missing = given.is_empty() && request.version() == Version::HTTP_11;
-    let texts = given.iter().map(|value| value.to_str().unwrap_or_default());
-    let is_allowed = texts.chain(request.uri().host()).all(|host| hosts.allow(host));
-    if given.len() > 1 || is_missing || !is_allowed {
-        let refusal = "the header `Host` must be localhost or an IP address";
-        return (StatusCode::BAD_REQUEST, refusal).into_response();
-    }
-    next.run(request).await
 }
 
 /// Builds the HTTP router with all paths of the status server.

@@ -2,8 +2,9 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use client::Url;
+use daemon::{log::LogArgs, status::parse_listen};
 use model::primitives::name::Label;
 
 use crate::{control::Pin, dns, docker, files, kubernetes};
@@ -74,33 +75,15 @@ pub struct Global {
     /// Accept a source without any objects; by default, removing the last ones requires confirmation
     #[arg(long, global = true, env = "TIDEGATE_ALLOW_EMPTY", hide_env_values = true)]
     pub allow_empty: bool,
-    /// Address for /healthz, /readyz and /metrics; loopback only
+    /// Address for /healthz, /readyz and /metrics; requests are not authenticated
     #[arg(
         long, global = true, env = "TIDEGATE_LISTEN", hide_env_values = true, value_name = "ADDRESS:PORT",
         value_parser = parse_listen, default_value = "127.0.0.1:7442"
     )]
     pub listen: SocketAddr,
-    /// Log filter, such as `info` or `sync=debug`
-    #[arg(
-        long,
-        global = true,
-        env = "TIDEGATE_LOG",
-        hide_env_values = true,
-        value_name = "FILTER",
-        default_value = "info"
-    )]
-    pub log: String,
-    /// Log format
-    #[arg(
-        long,
-        global = true,
-        env = "TIDEGATE_LOG_FORMAT",
-        hide_env_values = true,
-        value_name = "FORMAT",
-        value_enum,
-        default_value = "text"
-    )]
-    pub log_format: LogFormat,
+    /// Flags of the log.
+    #[command(flatten)]
+    pub log: LogArgs,
     /// TOML file with settings named like the flags; positional arguments are `paths` or `names`
     #[arg(long, global = true, env = "TIDEGATE_CONFIG", hide_env_values = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -110,15 +93,6 @@ pub struct Global {
     /// Print the changes without making them, and exit
     #[arg(long, global = true)]
     pub dry_run: bool,
-}
-
-/// Log format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// Human-readable lines.
-    Text,
-    /// One JSON object per line.
-    Json,
 }
 
 /// Source of objects.
@@ -166,16 +140,5 @@ fn parse_api(text: &str) -> Result<Url, String> {
         Ok(url)
     } else {
         Err("must be a URL with http:// or https://, a host and an optional port, without a path".to_owned())
-    }
-}
-
-fn parse_listen(text: &str) -> Result<SocketAddr, String> {
-    let address = text
-        .parse::<SocketAddr>()
-        .map_err(|_| "must be an address and a port, such as 127.0.0.1:7442".to_owned())?;
-    if address.ip().is_loopback() {
-        Ok(address)
-    } else {
-        Err("must be a loopback address, because requests are not authenticated".to_owned())
     }
 }

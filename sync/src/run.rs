@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context as _, anyhow};
 use base::service_manager::Notifier;
 use client::{Connection, Token, TokenSource};
+use daemon::status;
 use model::primitives::name::Label;
 use tokio::{
     net::TcpListener,
@@ -80,7 +81,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     tokio::select! {
         ended = &mut source => return ended.and(Err(anyhow!("the source ended unexpectedly"))),
         () = engine::run(&control, settings, ports, stop.clone()) => {}
-        served = serve::serve(listener, Arc::clone(&progress)) => served?,
+        served = status::serve(listener, serve::routes(Arc::clone(&progress))) => served?,
         watched = signals(consent_sender) => watched?,
         () = tell_service_manager(&progress) => {}
     }

@@ -1,31 +1,27 @@
-//! Loopback HTTP server with liveness, readiness (Tidegate matches the source) and metrics.
+//! State of the adapter for its status server (Tidegate matches the source), and the route `/networks`.
 
 use std::sync::Arc;
 
 use axum::{Json, Router, extract::State, http::StatusCode, routing::get};
+use daemon::status::{self, Status};
 use serde_json::Value;
-use tokio::net::TcpListener;
 
 use crate::engine::progress::Progress;
 
-/// Serves liveness, readiness and metrics over HTTP until the process ends.
-pub(crate) async fn serve(listener: TcpListener, progress: Arc<Progress>) -> std::io::Result<()> {
-    let router = Router::new()
-        .route("/healthz", get(|| std::future::ready("ok\n")))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .route("/networks", get(networks))
-        .with_state(progress);
-    axum::serve(listener, router).await
+impl Status for Progress {
+    fn trouble(&self) -> Vec<String> {
+        Self::trouble(self)
+    }
+
+    fn metrics(&self) -> String {
+        Self::metrics(self)
+    }
 }
 
-async fn ready(State(progress): State<Arc<Progress>>) -> (StatusCode, String) {
-    let trouble = progress.trouble();
-    if trouble.is_empty() {
-        (StatusCode::OK, "ok\n".to_owned())
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, trouble.join("\n") + "\n")
-    }
+/// Returns the routes of the status server.
+pub(crate) fn routes(progress: Arc<Progress>) -> Router {
+    let networks = Router::new().route("/networks", get(networks)).with_state(Arc::clone(&progress));
+    status::routes(progress).merge(networks)
 }
 
 /// Returns the report on the container engine's networks as JSON, or an error for sources other than
@@ -33,10 +29,6 @@ async fn ready(State(progress): State<Arc<Progress>>) -> (StatusCode, String) {
 async fn networks(State(progress): State<Arc<Progress>>) -> Result<Json<Value>, (StatusCode, &'static str)> {
     let none = (StatusCode::NOT_FOUND, "this source has no networks, or has not been reached yet\n");
     progress.networks().map(Json).ok_or(none)
-}
-
-async fn metrics(State(progress): State<Arc<Progress>>) -> ([(&'static str, &'static str); 1], String) {
-    ([("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")], progress.metrics())
 }
 
 #[cfg(test)]
@@ -61,8 +53,8 @@ mod tests {
 
     #[test]
     fn every_metric_has_a_row() -> Result<(), String> {
-        let introduction = "Metrics of an adapter at `/metrics` of its `--listen` address, in the OpenMetrics text format. An \
-                            adapter serves loopback only.";
+        let introduction =
+            "Metrics of an adapter at `/metrics` of its `--listen` address, in the OpenMetrics text format.";
         let families = metrics::families(&Progress::default().metrics());
         golden::check(
             "metrics-tidegate-sync.md",

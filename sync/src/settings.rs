@@ -88,7 +88,7 @@ mod tests {
             ("no-metallb = 'yes'", "`no-metallb` must be true or false"),
             ("mode = ['proxy']", "`mode` must be a string"),
             ("mode = 'both'", "`mode`: invalid value 'both'"),
-            ("listen = '0.0.0.0:7442'", "must be a loopback address"),
+            ("listen = '0.0.0.0'", "must be an address and a port"),
             ("prune-limit = -1", "`prune-limit`: invalid value '-1'"),
             ("mode = ", "TOML parse error at line 1"),
         ];

@@ -120,6 +120,7 @@ fn every_setting_has_its_effect() {
         "sync.passwordNamespace=routers",
         "sync.resources.limits.memory=2Gi",
         "sync.environment.TIDEGATE_PRUNE_LIMIT=5",
+        "sync.listen=[::]:9000",
         "podMonitor.enabled=true",
         "podMonitor.interval=30s",
         "podMonitor.labels.release=prometheus",
@@ -141,6 +142,8 @@ fn every_setting_has_its_effect() {
     assert_eq!((&own["TIDEGATE_KUBE_MODE"], &own["TIDEGATE_PRUNE_LIMIT"]), (&json!("proxy"), &json!("5")));
     assert_eq!(own["TIDEGATE_LOAD_BALANCER_CLASS"], "example.org/tidegate");
     assert_eq!(own["TIDEGATE_PASSWORD_SECRETS"], "true");
+    assert_eq!(own["TIDEGATE_LISTEN"], "[::]:9000");
+    assert_eq!(container(sync)["ports"], json!([{"name": "metrics", "containerPort": 9000}]));
     assert_eq!(sync["spec"]["replicas"], 3);
     assert_eq!(container(sync)["resources"]["limits"]["memory"], "2Gi");
     assert_eq!(sync["spec"]["template"]["spec"]["volumes"][0]["secret"]["secretName"], "access");
@@ -148,12 +151,13 @@ fn every_setting_has_its_effect() {
         all.iter().filter(|object| object["metadata"]["name"] == "tidegate-sync-passwords").collect();
     assert_eq!(passwords.len(), 2);
     assert!(passwords.iter().all(|object| object["metadata"]["namespace"] == "routers"));
-    assert_eq!(find(&all, "PodMonitor")["spec"]["podMetricsEndpoints"][0]["interval"], "30s");
-    assert_eq!(find(&all, "PodMonitor")["metadata"]["labels"]["release"], "prometheus");
-    assert_eq!(
-        find(&all, "PodMonitor")["spec"]["selector"]["matchLabels"],
-        agent["spec"]["selector"]["matchLabels"]
-    );
+    let monitors: Vec<_> = all.iter().filter(|object| object["kind"] == "PodMonitor").collect();
+    assert_eq!(monitors.len(), 2);
+    for (monitor, watched) in monitors.iter().zip([agent, sync]) {
+        assert_eq!(monitor["spec"]["podMetricsEndpoints"][0]["interval"], "30s");
+        assert_eq!(monitor["metadata"]["labels"]["release"], "prometheus");
+        assert_eq!(monitor["spec"]["selector"]["matchLabels"], watched["spec"]["selector"]["matchLabels"]);
+    }
 
     // Each half is left out by itself.
     let kinds = |settings| -> Vec<_> {
@@ -172,6 +176,7 @@ fn wrong_settings_are_refused_by_name() {
         (&["controlServers="], "controlServers"),
         (&["agnet.mode=ipvs"], "agnet"),
         (&["podMonitor.enabled=true"], "podMonitor.enabled needs agent.listen"),
+        (&["podMonitor.enabled=true", "agent.listen=0.0.0.0:7441"], "podMonitor.enabled needs sync.listen"),
     ] {
         let text = refusal(settings);
         assert!(text.contains(name), "{settings:?}: {text}");

@@ -1,5 +1,5 @@
-//! Connections of the status server. Their number and duration are limited, so that other users of the machine
-//! cannot use up the file descriptors of the agent.
+//! Connections of a status server. Their number and duration are limited, so that clients cannot use up the file
+//! descriptors of the program.
 //!
 //! A new connection is always accepted. If there are too many, the oldest one of the address with the most is
 //! closed, so that idle connections do not delay a health check, even from the same address.
@@ -39,7 +39,7 @@ struct StatusConnections {
 }
 
 /// Serves one request per connection until `stop` is canceled.
-pub(super) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
+pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
     let mut connections = StatusConnections::default();
     loop {
         let accepted = tokio::select! {
@@ -96,7 +96,6 @@ mod tests {
     };
 
     use axum::routing::get;
-    use base::Hosts;
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
@@ -115,7 +114,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let router = Router::new().route("/healthz", get(async || "well"));
-        let router = super::super::guarded(router, Hosts::Local(Default::default()));
+        let router = crate::guard::guarded(router, address);
         (address, tokio::spawn(serve(listener, router, CancellationToken::new())))
     }
 
