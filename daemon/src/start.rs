@@ -9,7 +9,7 @@ use settings::Rules;
 use crate::log::LogArgs;
 
 /// Settings of a program with a log.
-pub trait Logged {
+pub trait WithLog {
     /// Returns the flags of the log.
     fn log(&self) -> &LogArgs;
 }
@@ -18,7 +18,7 @@ pub trait Logged {
 /// error is printed to standard error and is exit code 1. Tasks that are left at the end are not awaited.
 pub fn main<S, F>(rules: Rules, run: impl FnOnce(S) -> F) -> ExitCode
 where
-    S: CommandFactory + FromArgMatches + Logged,
+    S: CommandFactory + FromArgMatches + WithLog,
     F: Future<Output = anyhow::Result<()>>,
 {
     let words: Vec<_> = std::env::args_os().collect();
@@ -37,7 +37,7 @@ pub fn share(words: &[OsString]) -> Option<&Path> {
     }
 }
 
-fn work<S: Logged, F>(settings: S, run: impl FnOnce(S) -> F) -> anyhow::Result<()>
+fn work<S: WithLog, F>(settings: S, run: impl FnOnce(S) -> F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<()>>,
 {

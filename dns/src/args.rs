@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::Parser;
-use daemon::{log::LogArgs, start::Logged, status::parse_listen};
+use daemon::{log::LogArgs, start::WithLog, status::parse_listen};
 use ipnet::IpNet;
 use model::primitives::{domain_name::DomainName, name::Name};
 use replica::ControlArgs;
@@ -191,7 +191,7 @@ pub struct Args {
     pub config: Option<PathBuf>,
 }
 
-impl Logged for Args {
+impl WithLog for Args {
     fn log(&self) -> &LogArgs {
         &self.log
     }

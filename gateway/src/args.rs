@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::Parser;
-use daemon::{log::LogArgs, start::Logged, status::parse_listen};
+use daemon::{log::LogArgs, start::WithLog, status::parse_listen};
 use ipnet::IpNet;
 use model::http::HttpObjectKey;
 use replica::ControlArgs;
@@ -105,7 +105,7 @@ pub struct Args {
     pub config: Option<PathBuf>,
 }
 
-impl Logged for Args {
+impl WithLog for Args {
     fn log(&self) -> &LogArgs {
         &self.log
     }
