@@ -3,7 +3,7 @@
 #
 # Packing twice makes the same bytes, signatures verify and those of changed files do not, and apt installs from the signed
 # repository only. One program stands for all: the packages of the others are tests of their own (lab/tests/it/packages.rs).
-# The comparison of two builds from source is lab/reproducible.sh, which `make soak` and the job `release` of CI run.
+# The comparison of two builds from source is lab/reproducible.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 lab=$PWD/lab

@@ -20,7 +20,7 @@ if [ "${1:-test}" = test ]; then
     dockerd:docker.io docker-compose:docker-compose busybox:busybox-static dnsmasq:dnsmasq-base curl:curl jq:jq g++:g++ pkg-config:pkg-config
     nginx:nginx-light haproxy:haproxy dig:bind9-dnsutils knotd:knot named:bind9 unbound:unbound dnsperf:dnsperf musl-gcc:musl-tools
     etcd:etcd-server etcdctl:etcd-client systemd-analyze:systemd
-    dpkg-shlibdeps:dpkg-dev gpg:gpg gpgv:gpgv gpg-agent:gpg-agent minisign:minisign strip:binutils man:man-db sysctl:procps
+    dpkg-shlibdeps:dpkg-dev gpg:gpg gpgv:gpgv gpg-agent:gpg-agent minisign:minisign strip:binutils man:man-db sysctl:procps mmdebstrap:mmdebstrap bc:bc
     chromium:chromium chromedriver:chromium-driver npm:npm kubectl:kubernetes-client)
 fi
 missing=()

@@ -70,6 +70,10 @@ pub(crate) async fn login(
     let namespace = namespace.or_else(|| text_of(&settings_of(&directory, &name), namespace::KEY));
     let text = settings(url.as_str(), &global, has_token.then_some(&token_file), namespace);
     make_current(&directory, &name, &text)?;
+    if !has_token && token_file.exists() {
+        // That of an earlier login, which nothing names anymore.
+        fs::remove_file(&token_file).map_err(|error| failed(&token_file, &error))?;
+    }
     terminal.print(&format!("context {name}: {}, as {}\n", clean(url.as_str()), clean(&identity)))?;
     Ok(ExitCode::Success)
 }

@@ -133,6 +133,23 @@ fn a_rejected_login_stores_nothing() {
     assert_eq!(code, 2, "{err}");
 }
 
+/// A login without a token, to a server that needs none, deletes the token that an earlier login stored.
+#[test]
+fn a_login_without_a_token_deletes_that_of_an_earlier_one() {
+    let home = tempfile::tempdir().unwrap();
+    let open = Stub::new(|_, _, stream| {
+        let answer = json!({ "identity": { "type": "anonymous" }, "authRequired": false });
+        write_answer(stream, "200 OK", JSON, &answer.to_string());
+    });
+    let login = ["login", &open.url, "--name", "prod"];
+    let token = home.path().join("tidegate/contexts/prod.token");
+    for (variables, has_token) in [(&[("TIDEGATE_TOKEN", "tg_good")][..], true), (&[], false)] {
+        let (code, out, err) = run(home.path(), &login, variables);
+        assert_eq!(code, 0, "{out}{err}");
+        assert_eq!(token.exists(), has_token);
+    }
+}
+
 /// The token that a login reads from stdin is stored for its context only, without spaces, and is the one that later
 /// commands send. A login with a wrong token leaves the stored one.
 #[test]

@@ -84,7 +84,7 @@ fn tidegate(cluster: &Cluster, environment: &[(String, String)], arguments: &[&s
     (output.status.code().unwrap(), printed)
 }
 
-/// Returns the spans of the trace of the command `apply` by program and name, after the agent has sent its own.
+/// Returns the spans of the trace of the command `apply` by program and name, after all programs have sent theirs.
 fn trace_of_apply(received: &Received) -> BTreeMap<(String, String), Span> {
     wait::until("the spans of the agent", || {
         let all = received.lock().unwrap();
@@ -92,8 +92,13 @@ fn trace_of_apply(received: &Received) -> BTreeMap<(String, String), Span> {
         let same = all.iter().filter(|(_, span)| span.trace_id == root.1.trace_id);
         let trace: BTreeMap<_, _> =
             same.map(|(program, span)| ((program.clone(), span.name.clone()), span.clone())).collect();
-        let is_complete = ["kernel", "apply"].iter().all(|name| trace.keys().any(|(_, found)| found == name));
+        // Each program sends its spans when it likes.
+        let names = ["command", "request", "commit", "apply", "kernel"];
+        let is_complete = names.iter().all(|name| trace.keys().any(|(_, found)| found == name));
         ensure!(is_complete, "only {:?}", trace.keys());
+        let commit = trace.iter().find(|((_, name), _)| name == "commit").context("no commit")?.1;
+        let is_parent = |span: &Span| span.name == "request" && span.span_id == commit.parent_span_id;
+        ensure!(all.iter().any(|(_, span)| is_parent(span)), "no request of the commit yet: {commit:?}");
         Ok(trace)
     })
     .unwrap()
@@ -134,8 +139,6 @@ fn a_write_has_one_trace_down_to_the_kernel_and_a_wait_follows_it_there() {
     let kernel = span("tidegate-agent", "kernel");
     assert!(command.parent_span_id.is_empty());
     assert_eq!(request.parent_span_id, command.span_id);
-    let is_request = |span: &Span| span.name == "request" && span.span_id == commit.parent_span_id;
-    assert!(received.lock().unwrap().iter().any(|(_, span)| is_request(span)), "{commit:?}");
     assert_eq!(apply.parent_span_id, commit.span_id);
     assert_eq!(kernel.parent_span_id, apply.span_id);
     assert!(command.start_time_unix_nano <= commit.start_time_unix_nano);

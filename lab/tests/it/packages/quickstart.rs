@@ -74,6 +74,11 @@ pub(crate) fn check(stage: &Stage) {
     assert!(said.contains(PROPOSAL) && said.contains("start and enable tidegate-api.service"), "{said}");
     assert_same(&state(stage), &before);
 
+    // At a terminal, it asks first.
+    let refused = run(stage, "printf 'n\n' | script -qefc 'tidegate quickstart' /dev/null").unwrap_err();
+    assert!(refused.contains("Continue?"), "{refused}");
+    assert_same(&state(stage), &before);
+
     let said = quickstart(stage, "--yes").unwrap();
     for unit in ["tidegate-api", "tidegate-agent"] {
         stage.running(unit);
@@ -87,6 +92,7 @@ pub(crate) fn check(stage: &Stage) {
     quickstart(stage, "--undo --yes").unwrap();
     assert_same(&state(stage), &before);
     assert!(quickstart(stage, "--undo --yes").unwrap().contains("nothing to undo"));
+    undo_after_a_purge(stage);
     purge(stage);
 }
 
@@ -102,6 +108,9 @@ fn refusals(stage: &Stage) {
     stage.machine.run(others).unwrap();
     assert_refused(stage, "--yes", "belongs to other control servers: https://10.0.0.1:7440");
     stage.machine.run("mv /srv/agent.toml /etc/tidegate/agent.toml").unwrap();
+    stage.machine.run("systemctl mask tidegate-agent").unwrap();
+    assert_refused(stage, "--yes", "`systemctl unmask tidegate-agent`");
+    stage.machine.run("systemctl unmask tidegate-agent").unwrap();
     let listener = stage.machine.namespace().inside(|| TcpListener::bind("127.0.0.1:7440")).unwrap();
     assert_refused(stage, "--yes", "another program listens at 127.0.0.1:7440");
     drop(listener);
@@ -147,6 +156,19 @@ fn second_run(stage: &Stage) {
     assert!(said.contains("nothing is changed") && said.contains("tidegate create service web"), "{said}");
     assert_same(&files(stage), &before.0);
     assert_eq!(objects(), before.1);
+}
+
+/// Asserts that undo removes the rest after both daemons were purged.
+fn undo_after_a_purge(stage: &Stage) {
+    quickstart(stage, "--yes").unwrap();
+    stage.machine.run("apt-get purge -y tidegate-agent tidegate-api").unwrap();
+    let said = quickstart(stage, "--undo --yes").unwrap();
+    assert!(said.contains("everything that quickstart created is removed"), "{said}");
+    let left = stage
+        .machine
+        .run("find /root/.config /etc/sysctl.d -name '*tidegate*'; sysctl -n net.ipv4.ip_forward");
+    assert_eq!(left.unwrap().trim(), "0");
+    assert!(!stage.kernel().contains("tidegate"), "{}", stage.kernel());
 }
 
 /// Asserts that purging the package of the command removes files of quickstart.

@@ -22,8 +22,9 @@ use tokio::{
 
 use super::{Hosts, Spot, servers::sctp_socket};
 
-/// Time to wait for an expected reply.
-pub const PATIENCE: Duration = Duration::from_secs(8);
+/// Time to wait for an expected reply: several repetitions of a lost SYN, because the machine and the guest VM can be
+/// busy with other tests.
+pub const PATIENCE: Duration = Duration::from_secs(40);
 /// Time to wait if no reply is expected.
 pub const SILENCE: Duration = Duration::from_millis(350);
 /// Interval at which a datagram without reply is sent again.
