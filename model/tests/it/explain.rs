@@ -193,6 +193,38 @@ fn f166_source_ranges_allow_and_refuse() {
     assert!(only(&denied).candidates.is_empty(), "nothing is chosen for who may not connect");
 }
 
+/// A connection from outside that survives the loss of the announcing node is forwarded to the node of its endpoint,
+/// which translates it. Without a network in common, it is masqueraded, and the reason is a part of the explanation.
+#[test]
+fn a_connection_that_survives_the_announcing_node_is_explained_in_two_stages() {
+    let mut world = World::new(&json!({ "type": "LoadBalancer", "connections": { "survive": "Always" } }));
+    let pool = json!({ "addresses": ["192.0.2.100-192.0.2.110"] });
+    world.cluster.apply(&of_kind("AddressPool", "lan", json!({}), pool)).unwrap();
+    let address = world.compiled().load_balancer_ips[0].to_string();
+    let steps = |world: &World| {
+        let explanation = world.packet(CLIENT, &address, 80);
+        let path = only(&explanation);
+        let step = |about| path.steps.iter().find(|step| step.about == about).unwrap().clone();
+        (path.fate.clone(), step(About::Programmed), step(About::Translation), step(About::ReturnPath))
+    };
+
+    let mut facts = report(json!({}));
+    facts.facts.subnets = [("eth0".to_owned(), vec!["192.0.2.0/24".parse().unwrap()])].into();
+    world.reports[0].1 = facts;
+    let (fate, _, translation, back) = steps(&world);
+    assert_eq!(fate, "goes to 10.1.0.2:8080 or 10.2.0.2:8080, seen as the client");
+    assert!(translation.why.contains("unchanged to 192.0.2.201"), "{}", translation.why);
+    assert!(back.outcome.contains("to the client directly"), "{}", back.outcome);
+
+    let message = "established connections end with the node that announces the address";
+    let failure = json!({ "revision": 99, "reason": "SurvivalUnavailable", "message": message });
+    world.reports[0].1 = report(json!({ "default/web": failure }));
+    let (fate, programmed, translation, _) = steps(&world);
+    assert_eq!(fate, "goes to 10.1.0.2:8080 or 10.2.0.2:8080, seen as the node");
+    assert!(programmed.state == StepState::Fine && programmed.why.contains(message), "{programmed:?}");
+    assert!(translation.outcome.contains("its source are translated"), "{}", translation.outcome);
+}
+
 /// With scope LoadBalancerOnly, source ranges do not restrict node ports, and the explanation states the reason.
 #[test]
 fn f166_source_ranges_of_scope_load_balancer_only_leave_node_ports_open() {

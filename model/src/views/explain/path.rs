@@ -22,19 +22,20 @@ use crate::{
         service::{SourceRangesScope, TrafficPolicy},
     },
     observed::{
-        rollup::{AnnouncementInputs, NodeView, progress},
+        rollup::{AnnouncementInputs, NodeView, is_served, progress},
         status::Phase,
     },
     primitives::{name::Name, net::IpFamily, quantity::Position},
     program::{
-        self as program, Frontend, Masquerade, NodeLocation, Program, Role, Route, Verdict,
+        self as program, Frontend, Masquerade, NodeLocation, Owners, Program, Role, Route, Verdict,
         lower::lower,
         oracle::{Admission, Class, Connection, Fate, FrontendMatch, Networks, OracleDecision, decide},
+        survival,
     },
     wire::{
         feed::NodeState,
         networks::networks,
-        report::Failure,
+        report::{Failure, FailureReason},
         trace::{Packet, ends, words},
     },
 };
@@ -176,6 +177,10 @@ impl<'a> NodeContext<'a> {
                     fields.iter().map(|one| format!("{}: {}", one.field, one.message)).collect();
                 fields.join("; ")
             });
+            let program = program.map(|mut program| {
+                self.divide(&mut program, &compiled);
+                program
+            });
             match program.and_then(|program| lower(&program, self.mode.unwrap_or_default())) {
                 Ok(program) => {
                     steps.extend(self.programmed_step(of, &compiled));
@@ -188,6 +193,18 @@ impl<'a> NodeContext<'a> {
             }
         }
         (programs, steps)
+    }
+
+    /// Puts the Service on the two-stage path, as the agent of the node does.
+    fn divide(&self, program: &mut Program, service: &CompiledService) {
+        if self.mode != Some(ProxyMode::Nftables) {
+            return;
+        }
+        let report = self.view.and_then(|view| view.report);
+        let subnets = report.into_iter().flat_map(|report| report.facts.subnets.values().flatten());
+        let networks = subnets.copied().collect();
+        // The agent reports obstacles; the step `Programmed` has them.
+        let _obstacles = survival::divide(program, service, &self.place.node, &networks);
     }
 
     fn node_step(&self) -> Step {
@@ -222,6 +239,12 @@ impl<'a> NodeContext<'a> {
         Some(match (phase, failure) {
             (Phase::Verified, _) => {
                 Step::fine(about, format!("it has Service {key}, read back from the kernel"))
+            }
+            (_, Some(Failure { reason: FailureReason::SurvivalUnavailable, message, .. }))
+                if is_served(view, key, wanted) =>
+            {
+                let outcome = format!("it has Service {key}, whose connections do not survive");
+                Step::fine(about, outcome).because(message.clone())
             }
             (_, Some(Failure { message, .. })) => {
                 Step::broken(about, format!("Service {key} failed there")).because(message.clone())
@@ -378,7 +401,10 @@ fn policy_steps(
         Verdict::Forward { masquerade, targets } => {
             steps.push(affinity_step(route));
             steps.push(Step::fine(About::Candidates, format!("{} endpoints can get it", targets.len())));
-            steps.extend(translation_steps(decision, *masquerade, context));
+            match route.owners.as_ref().filter(|_| decision.class == Class::Elsewhere) {
+                Some(owners) => steps.extend(survival_steps(owners, &context.place.node)),
+                None => steps.extend(translation_steps(decision, *masquerade, context)),
+            }
         }
     }
     steps
@@ -396,6 +422,26 @@ fn affinity_step(route: &Route) -> Step {
             Step::fine(About::Affinity, outcome).because(format!("new clients are scheduled {how}"))
         }
     }
+}
+
+/// Describes the two-stage path of a connection that survives the loss of the node.
+fn survival_steps(owners: &Owners, node: &Name) -> [Step; 2] {
+    let hops: BTreeSet<IpAddr> = owners.0.values().copied().collect();
+    let hops: Vec<String> = hops.iter().map(IpAddr::to_string).collect();
+    let why = if hops.is_empty() {
+        format!("all endpoints are on {node}")
+    } else {
+        format!(
+            "{node} forwards packets for endpoints elsewhere unchanged to {}, by a hash of the client",
+            hops.join(", ")
+        )
+    };
+    let outcome = "the node of the endpoint translates its destination: the endpoint sees the client";
+    let answers = format!(
+        "the node of the endpoint translates back and replies to the client directly: other connections than those to \
+         endpoints on {node} survive its loss"
+    );
+    [Step::fine(About::Translation, outcome).because(why), Step::fine(About::ReturnPath, answers)]
 }
 
 fn translation_steps(
