@@ -1,5 +1,7 @@
 //! Command-line arguments of `tidegate-dns`.
 
+mod upstream;
+
 use std::{
     net::{IpAddr, SocketAddr},
     path::PathBuf,
@@ -11,6 +13,8 @@ use ipnet::IpNet;
 use model::primitives::{domain_name::DomainName, name::Name};
 use replica::ControlArgs;
 use settings::Rules;
+
+pub use self::upstream::UpstreamServer;
 
 /// Port of DNS servers (RFC 1035 §4.2).
 pub const PORT: u16 = 53;
@@ -72,12 +76,17 @@ pub struct Args {
     )]
     pub domain: Name,
     /// Servers to which questions outside of the cluster zone are forwarded, separated by commas and tried in this
-    /// order. Without any, such questions are refused
+    /// order. Without any, such questions are refused. `tls://ADDRESS[:PORT][#NAME]` is a server that is asked over TLS
+    /// (DoT), at port 853 if none is given; its certificate must be valid for NAME, or for the address
     #[arg(
-        long, env = "TIDEGATE_DNS_UPSTREAM", hide_env_values = true, value_name = "ADDRESS[:PORT],…", value_delimiter = ',',
-        value_parser = parse_server
+        long, env = "TIDEGATE_DNS_UPSTREAM", hide_env_values = true, value_name = "[tls://]ADDRESS[:PORT][#NAME],…",
+        value_delimiter = ',', value_parser = UpstreamServer::parse
     )]
-    pub upstream: Vec<SocketAddr>,
+    pub upstream: Vec<UpstreamServer>,
+    /// Authorities that sign the certificates of upstream servers over TLS, as PEM [default: those of the operating
+    /// system]
+    #[arg(long, env = "TIDEGATE_DNS_UPSTREAM_CA_FILE", hide_env_values = true, value_name = "FILE")]
+    pub upstream_ca_file: Option<PathBuf>,
     /// Follow the search path of clients with a Workload: the first question for a name gets the answer of the first name
     /// on the path that exists, as an alias
     #[arg(long, env = "TIDEGATE_DNS_AUTOPATH", hide_env_values = true)]

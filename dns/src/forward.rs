@@ -8,15 +8,16 @@ mod cache;
 mod flights;
 mod loops;
 pub(crate) mod lru;
+mod tls;
 mod upstream;
 
 use std::{
-    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use hickory_proto::rr::Name;
+use rustls::ClientConfig;
 use tokio::{
     sync::oneshot,
     time::{Instant, sleep, timeout},
@@ -29,6 +30,7 @@ use self::{
     upstream::Upstreams,
 };
 use crate::{
+    args::UpstreamServer,
     message::{QuestionKey, Reply, ReplyKind, ServedReply},
     metrics::Metrics,
 };
@@ -79,9 +81,11 @@ impl ForwardedReply {
 }
 
 impl Forwarder {
-    /// Creates a client of upstream servers, which are tried in this order. Returns `None` without servers.
+    /// Creates a client of upstream servers, which are tried in this order. Those over TLS are verified by `tls`. Returns
+    /// `None` without servers.
     pub(crate) fn new(
-        upstreams: Vec<SocketAddr>,
+        upstreams: Vec<UpstreamServer>,
+        tls: &Arc<ClientConfig>,
         options: CacheOptions,
         metrics: Arc<Metrics>,
     ) -> Option<Self> {
@@ -90,7 +94,7 @@ impl Forwarder {
         }
         let state = ForwarderState { cache: Cache::new(options), flights: Flights::new(LIMITS) };
         Some(Self(Arc::new(ForwarderCore {
-            upstreams: Upstreams::new(upstreams, options.ttl_limits),
+            upstreams: Upstreams::new(upstreams, tls, options.ttl_limits),
             start: Instant::now(),
             state: Mutex::new(state),
             metrics,

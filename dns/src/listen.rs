@@ -16,7 +16,7 @@ use std::{
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::tls::{Certificate, CertificateFiles};
+pub(crate) use self::tls::{Certificate, CertificateFiles, PROTOCOL as TLS_PROTOCOL};
 use crate::responder::Responder;
 
 /// Maximum number of UDP sockets for one address.

@@ -11,6 +11,8 @@ use base::service_manager::Notifier;
 use daemon::status;
 use model::discovery::dns::{Zone, ZoneSettings};
 use replica::Follower;
+use rustls::ClientConfig;
+use tls_trust::Trust;
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -19,10 +21,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    args::Args,
+    args::{Args, UpstreamServer},
     forward::{CacheOptions, Forwarder},
     keys::KeyFollower,
-    listen::{Certificate, CertificateFiles, Sockets},
+    listen::{Certificate, CertificateFiles, Sockets, TLS_PROTOCOL},
     message::TtlLimits,
     metrics::Metrics,
     notify::ChangeNotifier,
@@ -40,8 +42,10 @@ const USER_AGENT: &str = concat!("tidegate-dns/", env!("CARGO_PKG_VERSION"));
 /// # Errors
 /// Returns the error that stops the process, with its remedy.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    if let Some(own) = args.upstream.iter().find(|upstream| is_served(&args.listen, **upstream)) {
-        anyhow::bail!("--upstream {own} is an address of --listen: questions would be forwarded in a loop");
+    if let Some(own) = args.upstream.iter().find(|upstream| is_own(&args, upstream)) {
+        anyhow::bail!(
+            "--upstream {own} is an address of --listen or --tls-listen: questions would be forwarded in a loop"
+        );
     }
     let certificate = certificate(&args)?;
     let sockets = Sockets::bind(&args.listen, &args.tls_listen).map_err(|(address, error)| {
@@ -58,7 +62,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::default());
     let settings = zone_settings(&args);
     let (sender, zones) = watch::channel(restored(&args, &settings, &metrics));
-    let forwarder = Forwarder::new(args.upstream.clone(), cache_options(&args), Arc::clone(&metrics));
+    let tls = Arc::new(upstream_tls(&args)?);
+    let forwarder = Forwarder::new(args.upstream.clone(), &tls, cache_options(&args), Arc::clone(&metrics));
     let options = ResponderOptions {
         clients: args.client_network.clone(),
         follows_search_path: args.autopath,
@@ -82,7 +87,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let sink = ZoneSink { settings, zones: sender, metrics: Arc::clone(&metrics) };
     let follower = Follower { client, kinds: &state::KINDS, sink };
     let stop = CancellationToken::new();
-    tracing::info!(listen = ?args.listen, domain = %args.domain, upstream = ?args.upstream, "started");
+    let upstream: Vec<_> = args.upstream.iter().map(ToString::to_string).collect();
+    tracing::info!(listen = ?args.listen, domain = %args.domain, ?upstream, "started");
     let notifier = Notifier::of_environment();
     notifier.say("READY=1");
     let (mut terminated, mut interrupted) =
@@ -139,6 +145,29 @@ fn certificate(args: &Args) -> anyhow::Result<Option<Certificate>> {
         Certificate::load(files)
             .context("cannot serve DNS over TLS: correct --tls-cert-file or --tls-key-file")?,
     ))
+}
+
+/// Returns the settings of connections to upstream servers over TLS.
+fn upstream_tls(args: &Args) -> anyhow::Result<ClientConfig> {
+    let trust = match &args.upstream_ca_file {
+        Some(file) => Trust::file(file).with_context(|| {
+            format!("cannot use --upstream-ca-file {}: correct the file or leave it out", file.display())
+        })?,
+        None if args.upstream.iter().any(|upstream| matches!(upstream, UpstreamServer::Tls(..))) => Trust::system(),
+        // The certificates of the operating system are not needed.
+        None => Trust::authorities([])?,
+    };
+    let mut config = trust.client()?.with_no_client_auth();
+    config.alpn_protocols = vec![TLS_PROTOCOL.to_vec()];
+    Ok(config)
+}
+
+/// Returns true if an upstream server is this server.
+fn is_own(args: &Args, upstream: &UpstreamServer) -> bool {
+    match upstream {
+        UpstreamServer::Plain(address) => is_served(&args.listen, *address),
+        UpstreamServer::Tls(address, _) => is_served(&args.tls_listen, *address),
+    }
 }
 
 /// Returns true if this server answers at an address: it is one of `listen`, or a loopback address while the server

@@ -1,4 +1,5 @@
-//! TLS trust settings of the programs that connect to control servers (the CLI, the agents and the adapters).
+//! TLS trust settings of the programs that connect to control servers (the CLI, the agents and the adapters), and of
+//! `tidegate-dns` for upstream servers over TLS.
 //! A program trusts the CAs of a file, the CAs of the operating system, or a pinned certificate.
 //!
 //! Invariants: a server is trusted only with a valid chain to a trusted certificate, and only TLS 1.3 is

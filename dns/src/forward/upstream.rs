@@ -1,6 +1,6 @@
-//! Exchange with upstream servers, over UDP and, if the response is truncated, over TCP.
+//! Exchange with upstream servers, over UDP and, if the response is truncated, over TCP, or over TLS.
 //!
-//! Each question uses a socket of its own, whose port the kernel chooses at random, and a random id (RFC 5452). A
+//! Each question over UDP uses a socket of its own, whose port the kernel chooses at random, and a random id (RFC 5452). A
 //! response counts only if it comes from the server, repeats the id and repeats the question. Since responses are kept
 //! whole, a record for a name that was not asked is never an answer to another question.
 
@@ -9,7 +9,7 @@ use std::{
     io,
     net::SocketAddr,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -22,12 +22,16 @@ use tokio::{
 };
 
 use hickory_proto::rr::Name;
+use rustls::ClientConfig;
 
-use super::loops::LoopGuard;
-use crate::message::{QuestionKey, Reply, ReplyKind, TtlLimits};
+use super::{loops::LoopGuard, tls::TlsServer};
+use crate::{
+    args::UpstreamServer,
+    message::{QuestionKey, Reply, ReplyKind, TtlLimits},
+};
 
 /// Maximum time for the response of one server.
-const RESPONSE_TIME_MAX: Duration = Duration::from_secs(2);
+pub(super) const RESPONSE_TIME_MAX: Duration = Duration::from_secs(2);
 /// Times after which an unanswered datagram is sent again: it or its response may have been lost.
 const REPEATS: [Duration; 2] = [Duration::from_millis(400), Duration::from_millis(1200)];
 /// Time for which a server that did not respond is asked after the others.
@@ -51,8 +55,17 @@ pub(super) struct Upstreams {
 #[derive(Debug)]
 struct Upstream {
     index: usize,
-    address: SocketAddr,
+    /// Setting of the server, for the log.
+    setting: String,
+    transport: UpstreamTransport,
     avoided_until: Mutex<Option<Instant>>,
+}
+
+/// Transport over which a server is asked.
+#[derive(Debug)]
+enum UpstreamTransport {
+    Plain(SocketAddr),
+    Tls(Box<TlsServer>),
 }
 
 /// Reason why no upstream server answered a question.
@@ -70,10 +83,20 @@ pub(crate) enum ForwardError {
 }
 
 impl Upstreams {
-    pub(super) fn new(addresses: Vec<SocketAddr>, ttl_limits: TtlLimits) -> Self {
-        let loops = LoopGuard::new(addresses.len());
-        let server = |(index, address)| Upstream { index, address, avoided_until: Mutex::new(None) };
-        let servers = addresses.into_iter().enumerate().map(server).collect();
+    /// Creates the state of servers. Those over TLS are verified by `tls`.
+    pub(super) fn new(servers: Vec<UpstreamServer>, tls: &Arc<ClientConfig>, ttl_limits: TtlLimits) -> Self {
+        let loops = LoopGuard::new(servers.len());
+        let server = |(index, server): (usize, UpstreamServer)| {
+            let setting = server.to_string();
+            let transport = match server {
+                UpstreamServer::Plain(address) => UpstreamTransport::Plain(address),
+                UpstreamServer::Tls(address, name) => {
+                    UpstreamTransport::Tls(Box::new(TlsServer::new(address, name, Arc::clone(tls))))
+                }
+            };
+            Upstream { index, setting, transport, avoided_until: Mutex::new(None) }
+        };
+        let servers = servers.into_iter().enumerate().map(server).collect();
         Self { servers, loops, ttl_limits, secret: RandomState::new(), questions: AtomicU64::new(0) }
     }
 
@@ -88,16 +111,19 @@ impl Upstreams {
         let (mut failure, mut last) = (None, None);
         for server in usable.into_iter().chain(avoided) {
             let packet = key.encode(self.next_id()).ok_or(ForwardError::Malformed)?;
-            let response = exchange(server.address, &packet).await;
-            server.set_avoided(response.is_err());
+            let response = server.exchange(&packet).await;
+            server.note_outcome(response.as_ref().err());
             match response.map(|response| Reply::parse(key, &response, self.ttl_limits)) {
                 Ok(Some(reply)) if reply.kind == ReplyKind::Failure => failure = failure.or(Some(reply)),
                 Ok(Some(reply)) => return Ok(reply),
                 Ok(None) => {
-                    tracing::debug!(upstream = %server.address, "the response of an upstream server is malformed");
+                    tracing::debug!(
+                        upstream = server.setting,
+                        "the response of an upstream server is malformed"
+                    );
                 }
                 Err(error) => {
-                    tracing::debug!(upstream = %server.address, %error, "an upstream server did not answer");
+                    tracing::debug!(upstream = server.setting, %error, "an upstream server did not answer");
                     if error.kind() == io::ErrorKind::TimedOut {
                         self.loops.suspect(server.index);
                     }
@@ -121,15 +147,18 @@ impl Upstreams {
                 continue;
             };
             // The response does not matter; there is none if the server does not know the name.
-            let _ = exchange(server.address, &packet).await;
+            let _ = server.exchange(&packet).await;
             match self.loops.end(server.index) {
                 Some(true) => tracing::error!(
-                    upstream = %server.address,
+                    upstream = server.setting,
                     "the upstream server forwards questions back to this server, so it is not used: set --upstream to a \
                      server that does not"
                 ),
                 Some(false) => {
-                    tracing::info!(upstream = %server.address, "the loop through the upstream server has ended")
+                    tracing::info!(
+                        upstream = server.setting,
+                        "the loop through the upstream server has ended"
+                    )
                 }
                 None => {}
             }
@@ -145,14 +174,28 @@ impl Upstreams {
 }
 
 impl Upstream {
+    async fn exchange(&self, packet: &[u8]) -> io::Result<Vec<u8>> {
+        match &self.transport {
+            UpstreamTransport::Plain(address) => exchange(*address, packet).await,
+            UpstreamTransport::Tls(server) => server.ask(packet).await,
+        }
+    }
+
     fn is_avoided(&self) -> bool {
         let until = *self.avoided_until.lock().unwrap_or_else(PoisonError::into_inner);
         until.is_some_and(|until| Instant::now() < until)
     }
 
-    fn set_avoided(&self, is_avoided: bool) {
-        let until = is_avoided.then(|| Instant::now() + AVOIDANCE);
-        *self.avoided_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    /// Avoids the server for a time after an error. Logs the error of TLS, such as an invalid certificate, if the server
+    /// responded before: the server must be corrected, or its setting.
+    fn note_outcome(&self, error: Option<&io::Error>) {
+        let until = error.map(|_| Instant::now() + AVOIDANCE);
+        let before =
+            std::mem::replace(&mut *self.avoided_until.lock().unwrap_or_else(PoisonError::into_inner), until);
+        let tls = error.and_then(|error| error.get_ref()?.downcast_ref::<rustls::Error>());
+        if let (None, Some(error)) = (before, tls) {
+            tracing::warn!(upstream = self.setting, %error, "an upstream server cannot be used over TLS");
+        }
     }
 }
 
@@ -203,7 +246,7 @@ async fn over_tcp(upstream: SocketAddr, packet: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 /// Returns true if `response` is a response, has the id of the question `packet`, and repeats its question.
-fn is_response_to(packet: &[u8], response: &[u8]) -> bool {
+pub(super) fn is_response_to(packet: &[u8], response: &[u8]) -> bool {
     let Some((header, rest)) = response.split_at_checked(HEADER_BYTES) else { return false };
     let Some(question) = question(packet) else { return false };
     let is_response = header[2] & 0x80 != 0;

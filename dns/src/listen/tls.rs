@@ -18,7 +18,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum size of a file in bytes. A certificate chain has a few kilobytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Protocol offered by ALPN (RFC 7858 §6, registry of ALPN protocols).
-const PROTOCOL: &[u8] = b"dot";
+pub(crate) const PROTOCOL: &[u8] = b"dot";
 
 /// Files with the certificate chain and its private key, as PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]

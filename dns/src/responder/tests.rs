@@ -10,7 +10,9 @@ use model::{
 use serde_json::json;
 
 use super::*;
-use crate::{forward::CacheOptions, keys::KeyRing, message::TtlLimits, update::UpdateQueue};
+use crate::{
+    args::UpstreamServer, forward::CacheOptions, keys::KeyRing, message::TtlLimits, update::UpdateQueue,
+};
 
 fn forwarder(metrics: &Arc<Metrics>) -> Option<Forwarder> {
     let options = CacheOptions {
@@ -19,7 +21,9 @@ fn forwarder(metrics: &Arc<Metrics>) -> Option<Forwarder> {
         ttl_limits: TtlLimits { positive: 60, negative: 60 },
         stale_max: Duration::from_secs(60),
     };
-    Forwarder::new(vec!["192.0.2.53:53".parse().unwrap()], options, Arc::clone(metrics))
+    let tls = tls_trust::Trust::authorities([]).unwrap().client().unwrap().with_no_client_auth();
+    let upstream = UpstreamServer::parse("192.0.2.53").unwrap();
+    Forwarder::new(vec![upstream], &Arc::new(tls), options, Arc::clone(metrics))
 }
 
 /// Creates a responder whose clients of the cluster are in 10.0.0.0/8.

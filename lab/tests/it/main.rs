@@ -17,6 +17,7 @@ mod discovery;
 mod disk;
 mod dns_external;
 mod dns_limits;
+mod dns_over_tls;
 mod dns_resolvers;
 mod dns_secondary;
 mod dns_update;
