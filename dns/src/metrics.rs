@@ -25,6 +25,8 @@ pub(crate) enum Outcome {
     AllTypes,
     /// Answered with a whole zone for a secondary name server, or with its start of authority.
     Transfer,
+    /// Answered with the changes of a zone since an earlier serial number.
+    IncrementalTransfer,
     /// Refused, because the client may not transfer the zone, or there is no such zone.
     TransferRefused,
     /// Dynamic update of a zone that was made, or that changed nothing.

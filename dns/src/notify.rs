@@ -5,10 +5,10 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use model::discovery::dns::{Record, RecordData, notifications};
+use model::discovery::dns::{RecordData, ZoneNotification, notifications};
 use tokio::{
     net::UdpSocket,
     task::{AbortHandle, JoinSet},
@@ -16,7 +16,8 @@ use tokio::{
 };
 
 use crate::{
-    message::{encode_notification, is_confirmation},
+    keys::Keys,
+    message::{Signer, encode_notification, is_confirmation},
     metrics::Metrics,
     responder::Zones,
 };
@@ -32,10 +33,13 @@ const RESPONSE_BYTES_MAX: usize = 512;
 
 /// Zone and secondary name server.
 type Target = (String, SocketAddr);
+/// Serial number and key of a notification.
+type NotifiedState = (u32, Option<String>);
 
 /// Task that notifies secondary name servers.
 pub(crate) struct ChangeNotifier {
     zones: Zones,
+    keys: Keys,
     /// Addresses of this server. Notifications come from one of them, by which secondary name servers recognize it.
     sources: Vec<IpAddr>,
     metrics: Arc<Metrics>,
@@ -43,13 +47,13 @@ pub(crate) struct ChangeNotifier {
 
 impl ChangeNotifier {
     /// Creates the task for a server with the addresses `sources`.
-    pub(crate) const fn new(zones: Zones, sources: Vec<IpAddr>, metrics: Arc<Metrics>) -> Self {
-        Self { zones, sources, metrics }
+    pub(crate) const fn new(zones: Zones, keys: Keys, sources: Vec<IpAddr>, metrics: Arc<Metrics>) -> Self {
+        Self { zones, keys, sources, metrics }
     }
 
     /// Notifies secondary name servers of the first state and of each change until the task is cancelled.
     pub(crate) async fn run(mut self) {
-        let mut notified: BTreeMap<Target, (u32, AbortHandle)> = BTreeMap::new();
+        let mut notified: BTreeMap<Target, (NotifiedState, AbortHandle)> = BTreeMap::new();
         let mut tasks = JoinSet::new();
         loop {
             let wanted = self.wanted();
@@ -60,14 +64,20 @@ impl ChangeNotifier {
                 }
                 is_wanted
             });
-            for (target, start) in wanted {
-                let RecordData::Soa { serial, .. } = start.data else { continue };
-                if notified.get(&target).is_some_and(|(known, _)| *known == serial) {
+            for (target, notification) in wanted {
+                let RecordData::Soa { serial, .. } = notification.start.data else { continue };
+                let state = (serial, notification.key.clone());
+                if notified.get(&target).is_some_and(|(known, _)| *known == state) {
                     continue;
                 }
-                let delivery = deliver(target.1, start, self.source_for(target.1), Arc::clone(&self.metrics));
+                let delivery = Delivery {
+                    source: self.source_for(target.1),
+                    keys: self.keys.clone(),
+                    metrics: Arc::clone(&self.metrics),
+                    notification,
+                };
                 // A newer notification replaces one that has not been confirmed.
-                if let Some((_, older)) = notified.insert(target, (serial, tasks.spawn(delivery))) {
+                if let Some((_, older)) = notified.insert(target, (state, tasks.spawn(delivery.run()))) {
                     older.abort();
                 }
             }
@@ -79,14 +89,12 @@ impl ChangeNotifier {
         }
     }
 
-    /// Returns the start of authority of which each secondary name server must know.
-    fn wanted(&mut self) -> BTreeMap<Target, Record> {
+    /// Returns the notifications of which each secondary name server must know.
+    fn wanted(&mut self) -> BTreeMap<Target, ZoneNotification> {
         let zone = self.zones.borrow_and_update().clone();
         let all = zone.map(|zone| notifications(&zone)).unwrap_or_default();
-        all.into_iter()
-            .take(TARGETS_MAX)
-            .map(|(server, start)| ((start.owner.clone(), server), start))
-            .collect()
+        let target = |it: &ZoneNotification| (it.start.owner.clone(), it.server);
+        all.into_iter().take(TARGETS_MAX).map(|notification| (target(&notification), notification)).collect()
     }
 
     /// Returns the own address from which a server is notified: the first of its IP family.
@@ -100,48 +108,86 @@ impl ChangeNotifier {
     }
 }
 
-/// Sends a notification until it is confirmed or all attempts have failed.
-async fn deliver(server: SocketAddr, start: Record, source: IpAddr, metrics: Arc<Metrics>) {
-    let zone = start.owner.clone();
-    match attempt(server, &start, source).await {
-        Ok(true) => tracing::debug!(%server, zone, "notified of a change"),
-        Ok(false) => {
-            metrics.notify_failures.inc();
-            tracing::warn!(%server, zone, "a secondary name server does not respond to notifications");
-        }
-        Err(error) => {
-            metrics.notify_failures.inc();
-            tracing::warn!(%server, zone, %error, "cannot notify a secondary name server");
-        }
-    }
+/// Notification of one secondary name server.
+struct Delivery {
+    notification: ZoneNotification,
+    source: IpAddr,
+    keys: Keys,
+    metrics: Arc<Metrics>,
 }
 
-/// Sends a notification several times. Returns true as soon as it is confirmed.
-async fn attempt(server: SocketAddr, start: &Record, source: IpAddr) -> io::Result<bool> {
-    let id = fastrand::u16(..);
-    let Some(message) = encode_notification(id, start) else { return Ok(false) };
-    let socket = UdpSocket::bind((source, 0)).await?;
-    socket.connect(server).await?;
-    for seconds in WAITS_SECS {
-        // Errors such as a closed port are those of a server that starts later.
-        if let Err(error) = socket.send(&message).await {
-            tracing::debug!(%server, %error, "cannot send a notification");
-        }
-        if timeout(Duration::from_secs(seconds), confirmed(&socket, id)).await.is_ok() {
-            return Ok(true);
+impl Delivery {
+    /// Sends the notification until it is confirmed or all attempts have failed.
+    async fn run(self) {
+        let ZoneNotification { server, start, .. } = &self.notification;
+        let zone = &start.owner;
+        match self.attempt().await {
+            Ok(true) => tracing::debug!(%server, zone, "notified of a change"),
+            Ok(false) => {
+                self.metrics.notify_failures.inc();
+                tracing::warn!(
+                    %server,
+                    zone,
+                    key = self.notification.key,
+                    "a secondary name server does not respond to notifications, or not with a valid signature of the key"
+                );
+            }
+            Err(error) => {
+                self.metrics.notify_failures.inc();
+                tracing::warn!(%server, zone, %error, "cannot notify a secondary name server");
+            }
         }
     }
-    Ok(false)
+
+    /// Sends the notification several times. Returns true as soon as it is confirmed.
+    async fn attempt(&self) -> io::Result<bool> {
+        let ZoneNotification { server, start, .. } = &self.notification;
+        let id = fastrand::u16(..);
+        let Some(message) = encode_notification(id, start) else { return Ok(false) };
+        let socket = UdpSocket::bind((self.source, 0)).await?;
+        socket.connect(server).await?;
+        for seconds in WAITS_SECS {
+            let wait = Duration::from_secs(seconds);
+            // Each attempt is signed at its own time.
+            let Some((message, signer)) = self.signed(&message, id) else {
+                tracing::debug!(%server, "the key of a notification has not been received yet");
+                sleep(wait).await;
+                continue;
+            };
+            // Errors such as a closed port are those of a server that starts later.
+            if let Err(error) = socket.send(&message).await {
+                tracing::debug!(%server, %error, "cannot send a notification");
+            }
+            if timeout(wait, confirmed(&socket, id, signer.as_ref())).await.is_ok() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns the message with the signature of the key, and the signer that verifies the response. A notification without
+    /// a key stays as it is. `None` if the key is not known yet.
+    fn signed(&self, message: &[u8], id: u16) -> Option<(Vec<u8>, Option<Signer>)> {
+        let Some(key) = &self.notification.key else { return Some((message.to_vec(), None)) };
+        let secret = self.keys.borrow().secret(&self.notification.start.owner, key)?;
+        let mut signer = Signer::of_request(key, &secret, id, now())?;
+        Some((signer.sign(message.to_vec()), Some(signer)))
+    }
 }
 
 /// Waits for the confirmation of a notification.
-async fn confirmed(socket: &UdpSocket, id: u16) {
+async fn confirmed(socket: &UdpSocket, id: u16, signer: Option<&Signer>) {
     let mut buffer = [0; RESPONSE_BYTES_MAX];
     loop {
         match socket.recv(&mut buffer).await {
-            Ok(size) if is_confirmation(&buffer[..size], id) => return,
+            Ok(size) if is_confirmation(&buffer[..size], id, signer, now()) => return,
             Ok(_) => {}
             Err(_) => sleep(INTERVAL).await,
         }
     }
+}
+
+/// Returns the time in seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -1,5 +1,6 @@
 //! Decision on each question: answer from the cluster zone, forward, or refuse.
 
+mod history;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -21,6 +22,7 @@ use model::discovery::dns::{
 use tokio::sync::{Semaphore, watch};
 
 use self::{
+    history::TransferHistory,
     transfer::{TRANSFERS_MAX, TransferJob},
     update::UpdateJob,
 };
@@ -58,6 +60,7 @@ pub(crate) struct Responder {
     metrics: Arc<Metrics>,
     /// Limit of zone transfers at once.
     transfers: Arc<Semaphore>,
+    history: Arc<TransferHistory>,
 }
 
 /// Next step for a packet.
@@ -94,7 +97,7 @@ impl Responder {
         metrics: Arc<Metrics>,
     ) -> Self {
         let transfers = Arc::new(Semaphore::new(TRANSFERS_MAX));
-        Self { options, zones, keys, updates, forwarder, metrics, transfers }
+        Self { options, zones, keys, updates, forwarder, metrics, transfers, history: Arc::default() }
     }
 
     /// Returns the metrics of the server.

@@ -79,10 +79,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let (updates, queue) = UpdateQueue::new();
     let writer = UpdateWriter::new(args.control.client(USER_AGENT)?, zones.clone(), queue);
     let external_dns = external_dns(&args, &zones, &updates).await?;
-    let views = (zones.clone(), key_follower.keys(), updates);
+    let keys = key_follower.keys();
+    let views = (zones.clone(), keys.clone(), updates);
     let responder = Responder::new(options, views, forwarder.clone(), Arc::clone(&metrics));
     let sources = args.listen.iter().map(|address| address.ip()).collect();
-    let changes = ChangeNotifier::new(zones.clone(), sources, Arc::clone(&metrics));
+    let changes = ChangeNotifier::new(zones.clone(), keys, sources, Arc::clone(&metrics));
     let announced = AnnouncedFollower { client: args.control.client(USER_AGENT)?, zones: sender.clone() };
     let sink = ZoneSink { settings, zones: sender, metrics: Arc::clone(&metrics) };
     let follower = Follower { client, kinds: &state::KINDS, sink };
@@ -153,7 +154,9 @@ fn upstream_tls(args: &Args) -> anyhow::Result<ClientConfig> {
         Some(file) => Trust::file(file).with_context(|| {
             format!("cannot use --upstream-ca-file {}: correct the file or leave it out", file.display())
         })?,
-        None if args.upstream.iter().any(|upstream| matches!(upstream, UpstreamServer::Tls(..))) => Trust::system(),
+        None if args.upstream.iter().any(|upstream| matches!(upstream, UpstreamServer::Tls(..))) => {
+            Trust::system()
+        }
         // The certificates of the operating system are not needed.
         None => Trust::authorities([])?,
     };

@@ -24,11 +24,12 @@ pub(crate) use self::{
     key::QuestionKey,
     notification::{encode_notification, is_confirmation},
     reply::{Reply, ReplyKind, TtlLimits, denial_below},
-    transfer::TransferKind,
+    transfer::{RecordChanges, TransferKind},
+    tsig::Signer,
 };
 use self::{
     reply::{rotate_addresses, skip_name, wire_form},
-    tsig::{Signature, Signer},
+    tsig::Signature,
     update::read_update,
 };
 

@@ -1,4 +1,4 @@
-//! Messages of zone transfers (RFC 5936), of which each has a signature if the request has one. An incremental transfer is answered with the whole zone, as RFC 1995 §4 allows.
+//! Messages of zone transfers (RFC 5936, RFC 1995), of which each has a signature if the request has one.
 
 use hickory_proto::{op::ResponseCode, rr::RecordType};
 use model::discovery::dns;
@@ -16,6 +16,26 @@ pub(crate) enum TransferKind {
     /// The client has the zone with this serial number and wants the changes (IXFR); `None` if the request has no start
     /// of authority.
     Incremental(Option<u32>),
+}
+
+/// Difference between the records of a zone at two serial numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RecordChanges {
+    /// Start of authority before.
+    pub(crate) from: dns::Record,
+    /// Start of authority after.
+    pub(crate) to: dns::Record,
+    /// Records that the zone had before only.
+    pub(crate) removed: Vec<dns::Record>,
+    /// Records that the zone has after only.
+    pub(crate) added: Vec<dns::Record>,
+}
+
+impl RecordChanges {
+    /// Number of records that differ.
+    pub(crate) const fn len(&self) -> usize {
+        self.removed.len() + self.added.len()
+    }
 }
 
 impl Request {
@@ -42,6 +62,17 @@ impl Request {
         let Some(signer) = &self.signer else { return messages.collect() };
         let mut signer = signer.clone();
         messages.map(|message| signer.sign(message)).collect()
+    }
+
+    /// Encodes differences, oldest first: the new start of authority; for each difference the start of authority before, the
+    /// removed records, the start of authority after and the added records; and the new start of authority again (RFC 1995
+    /// §4).
+    pub(crate) fn change_messages(&self, start: dns::Record, changes: &[RecordChanges]) -> Vec<Vec<u8>> {
+        let records = changes.iter().flat_map(|RecordChanges { from, to, removed, added }| {
+            let (from, to) = (std::slice::from_ref(from), std::slice::from_ref(to));
+            [from, removed, to, added].concat()
+        });
+        self.zone_messages(start, records.collect())
     }
 
     fn sections(&self, records: &[dns::Record]) -> Sections {

@@ -1,7 +1,9 @@
-//! Signatures of messages with shared keys (TSIG, RFC 8945): verification of requests, and signatures of responses.
+//! Signatures of messages with shared keys (TSIG, RFC 8945): verification of requests and signatures of responses, and
+//! both in the other direction for notifications.
 //!
 //! A signature is the last record of a message. It covers the message without it, the fields of the record, and in
-//! responses the signature of the message before.
+//! responses the signature of the message before. A client may truncate the hash to half of its size; the responses to it
+//! have a hash of the same size (§5.2.2.1).
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +15,7 @@ use hickory_proto::{
 use ring::hmac;
 
 use super::{
-    Request,
+    Request, encode_name,
     reply::{places, wire_form},
     text_of,
 };
@@ -24,6 +26,8 @@ const TSIG: u16 = 250;
 const CLASS_AND_TTL: [u8; 6] = [0, 255, 0, 0, 0, 0];
 /// Time in seconds by which the clock of a client may differ from that of this server (RFC 8945 §10).
 const FUDGE_SECS: u16 = 300;
+/// Minimum size of a truncated hash in bytes; it also has at least half of the whole size (RFC 8945 §5.2.2.1).
+const HASH_BYTES_MIN: usize = 10;
 /// Size of the fixed fields of the record's value before the signature and after it, in bytes.
 const FIELDS_BYTES: (usize, usize) = (10, 6);
 
@@ -36,8 +40,17 @@ pub(crate) enum SignatureError {
     Key = 17,
     /// Time of the signature too far from the time of this server (BADTIME).
     Time = 18,
-    /// Signature of a part of the hash (BADTRUNC), which is not supported.
-    Truncated = 22,
+}
+
+/// Result of a failed verification, which determines the response.
+#[derive(Debug)]
+enum SignatureRejection {
+    /// The hash has an invalid size. The response has no signature record (RFC 8945 §5.2.2.1).
+    Malformed,
+    /// The key or the hash is wrong. The response has the error in a record without a hash (RFC 8945 §5.3.2).
+    Unsigned(SignatureError),
+    /// The time is wrong. The response has the error in a valid signature.
+    Signed(Box<Signer>),
 }
 
 /// Supported algorithm.
@@ -75,7 +88,7 @@ struct SignatureFields {
     other: Vec<u8>,
 }
 
-/// Signs the responses to a request with a valid signature.
+/// Signs the responses to a request with a valid signature, or a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Signer {
     name: Vec<u8>,
@@ -83,8 +96,10 @@ pub(crate) struct Signer {
     key_name: String,
     algorithm: &'static Algorithm,
     key: hmac::Key,
-    /// Signature of the previous message.
-    previous: Vec<u8>,
+    /// Hash of the previous message; `None` before a request.
+    previous: Option<Vec<u8>>,
+    /// Size of hashes in bytes.
+    hash_bytes: usize,
     fields: SignatureFields,
     is_first: bool,
 }
@@ -119,22 +134,22 @@ impl Signature {
     }
 
     /// Verifies the signature with the secret of its key at a time in seconds since 1970. The checks and their order are
-    /// those of RFC 8945 §5.2. With the error, returns a signer if the response is signed nevertheless.
-    fn verify(
-        &self,
-        secret: Option<&[u8]>,
-        now: u64,
-    ) -> Result<Signer, (SignatureError, Option<Box<Signer>>)> {
+    /// those of RFC 8945 §5.2.
+    fn verify(&self, secret: Option<&[u8]>, now: u64) -> Result<Signer, SignatureRejection> {
         let algorithm = ALGORITHMS.iter().find(|known| known.name == self.algorithm);
         let (Some(secret), Some(algorithm)) = (secret, algorithm) else {
-            return Err((SignatureError::Key, None));
+            return Err(SignatureRejection::Unsigned(SignatureError::Key));
         };
+        if !algorithm.permits_size(self.mac.len()) {
+            return Err(SignatureRejection::Malformed);
+        }
         let signer = Signer {
             name: wire_form(&self.key),
             key_name: self.key_name(),
             algorithm,
             key: hmac::Key::new(*algorithm.hash, secret),
-            previous: self.mac.clone(),
+            previous: Some(self.mac.clone()),
+            hash_bytes: self.mac.len(),
             fields: SignatureFields {
                 time: now,
                 fudge: FUDGE_SECS,
@@ -143,14 +158,9 @@ impl Signature {
             },
             is_first: true,
         };
-        if self.mac.len() < algorithm.hash.digest_algorithm().output_len() {
-            // A part of a hash proves nothing about the sender, so that the response is not signed.
-            return Err((SignatureError::Truncated, None));
-        }
-        let mut signed = self.message.clone();
-        signed.extend(variables(&signer.name, algorithm, &self.fields));
-        if hmac::verify(&signer.key, &signed, &self.mac).is_err() {
-            return Err((SignatureError::Signature, None));
+        let signed = [&self.message[..], &variables(&signer.name, algorithm, &self.fields)].concat();
+        if !is_hash(&signer.key, &signed, &self.mac) {
+            return Err(SignatureRejection::Unsigned(SignatureError::Signature));
         }
         if self.fields.time.abs_diff(now) > u64::from(self.fields.fudge) {
             // The client learns the time of this server (RFC 8945 §5.2.3).
@@ -160,9 +170,17 @@ impl Signature {
                 other: now.to_be_bytes()[2..].to_vec(),
                 ..signer.fields.clone()
             };
-            return Err((SignatureError::Time, Some(Box::new(Signer { fields, ..signer }))));
+            return Err(SignatureRejection::Signed(Box::new(Signer { fields, ..signer })));
         }
         Ok(signer)
+    }
+}
+
+impl Algorithm {
+    /// Returns true if hashes of the algorithm may have a size in bytes: the whole size, or a permitted truncation.
+    fn permits_size(&self, bytes: usize) -> bool {
+        let whole = self.hash.digest_algorithm().output_len();
+        (HASH_BYTES_MIN.max(whole / 2)..=whole).contains(&bytes)
     }
 }
 
@@ -172,21 +190,59 @@ impl Signer {
         &self.key_name
     }
 
-    /// Appends the signature to the next message of the response. The first one covers all fields, later ones only the
-    /// time (RFC 8945 §5.3.1).
-    pub(super) fn sign(&mut self, mut message: Vec<u8>) -> Vec<u8> {
+    /// Creates a signer of a request with an id, at a time in seconds since 1970.
+    pub(crate) fn of_request(key_name: &str, secret: &[u8], id: u16, now: u64) -> Option<Self> {
+        let [algorithm, ..] = &ALGORITHMS;
+        Some(Self {
+            name: wire_form(&encode_name(key_name)?),
+            key_name: key_name.to_owned(),
+            algorithm,
+            key: hmac::Key::new(*algorithm.hash, secret),
+            previous: None,
+            hash_bytes: algorithm.hash.digest_algorithm().output_len(),
+            fields: SignatureFields { time: now, fudge: FUDGE_SECS, id, ..SignatureFields::default() },
+            is_first: true,
+        })
+    }
+
+    /// Returns true if a message is the response to the signed request: it has a signature with the same key and without
+    /// an error, at about the time `now` in seconds since 1970 (RFC 8945 §5.4).
+    pub(super) fn verifies(&self, packet: &[u8], message: &Message, now: u64) -> bool {
+        let Some(previous) = &self.previous else { return false };
+        let Ok(Some(signature)) = Signature::read(packet, message) else { return false };
+        let Signature { fields, mac, .. } = &signature;
+        let is_same_key = signature.key_name() == self.key_name && signature.algorithm == self.algorithm.name;
+        let is_valid = is_same_key
+            && fields.error == 0
+            && fields.time.abs_diff(now) <= u64::from(fields.fudge)
+            && self.algorithm.permits_size(mac.len());
+        let covered = [
+            &size_of_part(previous)[..],
+            previous,
+            &signature.message,
+            &variables(&self.name, self.algorithm, fields),
+        ];
+        is_valid && is_hash(&self.key, &covered.concat(), mac)
+    }
+
+    /// Appends the signature to a request, or to the next message of the response. The first one covers all fields, later
+    /// ones only the time (RFC 8945 §5.3.1).
+    pub(crate) fn sign(&mut self, mut message: Vec<u8>) -> Vec<u8> {
         let mut context = hmac::Context::with_key(&self.key);
-        context.update(&size_of_part(&self.previous));
-        context.update(&self.previous);
+        if let Some(previous) = &self.previous {
+            context.update(&size_of_part(previous));
+            context.update(previous);
+        }
         context.update(&message);
         if self.is_first {
             context.update(&variables(&self.name, self.algorithm, &self.fields));
         } else {
             context.update(&time(&self.fields));
         }
-        let mac = context.sign().as_ref().to_vec();
+        let mut mac = context.sign().as_ref().to_vec();
+        mac.truncate(self.hash_bytes);
         append(&mut message, &self.name, self.algorithm.name, &self.fields, &mac);
-        self.previous = mac;
+        self.previous = Some(mac);
         self.is_first = false;
         message
     }
@@ -212,7 +268,7 @@ impl Request {
     /// Returns the id of a request with a valid signature, and the signature. A repetition of the request has the same.
     pub(crate) fn transaction(&self) -> Option<(u16, Vec<u8>)> {
         let signer = self.signer.as_ref().filter(|signer| signer.is_first)?;
-        Some((self.id, signer.previous.clone()))
+        Some((self.id, signer.previous.clone()?))
     }
 
     /// Verifies the signature with the secret of its key, at a time in seconds since 1970, so that responses are signed.
@@ -227,11 +283,10 @@ impl Request {
                 self.signer = Some(Box::new(signer));
                 Ok(self)
             }
-            Err((error, signer)) => {
+            Err(SignatureRejection::Malformed) => Err(self.fail(ResponseCode::FormErr)),
+            Err(SignatureRejection::Signed(mut signer)) => Err(signer.sign(self.fail(ResponseCode::NotAuth))),
+            Err(SignatureRejection::Unsigned(error)) => {
                 let mut response = self.fail(ResponseCode::NotAuth);
-                if let Some(mut signer) = signer {
-                    return Err(signer.sign(response));
-                }
                 let fields = SignatureFields {
                     time: now,
                     fudge: FUDGE_SECS,
@@ -244,6 +299,13 @@ impl Request {
             }
         }
     }
+}
+
+/// Returns true if `mac` is the beginning of the hash of a text. The comparison takes the same time for all values.
+fn is_hash(key: &hmac::Key, text: &[u8], mac: &[u8]) -> bool {
+    let expected = hmac::sign(key, text);
+    let pairs = expected.as_ref().iter().zip(mac);
+    mac.len() <= expected.as_ref().len() && pairs.fold(0, |found, (a, b)| found | (a ^ b)) == 0
 }
 
 /// Reads the value of the record: algorithm, fields and hash. Returns `None` if it is malformed.

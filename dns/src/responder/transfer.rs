@@ -1,15 +1,18 @@
-//! Zone transfers to secondary name servers (RFC 5936): permission, and the messages of a zone.
+//! Zone transfers to secondary name servers (RFC 5936, RFC 1995): permission, and the messages of a zone.
 
 use std::{net::IpAddr, sync::Arc};
 
 use hickory_proto::op::ResponseCode;
 use model::{
-    discovery::dns::{Record, RecordData, TransferDecision, Zone, judge_transfer, transfer_records},
+    discovery::dns::{Record, TransferDecision, Zone, judge_transfer, transfer_records},
     kinds::dns_zone::DnsZoneSpec,
 };
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{Responder, Step};
+use super::{
+    Responder, Step,
+    history::{TransferContent, is_current},
+};
 use crate::{
     message::{Request, TransferKind, Transport},
     metrics::Outcome,
@@ -25,6 +28,9 @@ pub(crate) struct TransferJob {
     zone: Arc<Zone>,
     spec: DnsZoneSpec,
     start: Record,
+    client: IpAddr,
+    /// Serial number of the zone that the client has.
+    known: Option<u32>,
 }
 
 /// Messages of a zone transfer.
@@ -55,6 +61,10 @@ impl Responder {
                 return self.respond(Outcome::TransferRefused, request.fail(ResponseCode::Refused));
             }
         };
+        let known = match kind {
+            TransferKind::Full => None,
+            TransferKind::Incremental(known) => known,
+        };
         match (kind, transport) {
             // Transfers of whole zones are not defined over UDP (RFC 5936 §4.2).
             (TransferKind::Full, Transport::Udp) => {
@@ -64,11 +74,11 @@ impl Responder {
             (TransferKind::Incremental(_), Transport::Udp) => {
                 self.respond(Outcome::Transfer, request.start_of_zone(&start))
             }
-            (TransferKind::Incremental(known), Transport::Tcp) if is_serial(&start, known) => {
+            (TransferKind::Incremental(Some(known)), Transport::Tcp) if is_current(&start, known) => {
                 self.respond(Outcome::Transfer, request.start_of_zone(&start))
             }
             (TransferKind::Full | TransferKind::Incremental(_), Transport::Tcp) => {
-                Step::Transfer(Box::new(TransferJob { request, zone, spec, start }))
+                Step::Transfer(Box::new(TransferJob { request, zone, spec, start, client, known }))
             }
         }
     }
@@ -77,18 +87,25 @@ impl Responder {
     pub(crate) async fn transfer(&self, job: TransferJob) -> ZoneMessages {
         let permit = Arc::clone(&self.transfers).acquire_owned().await.ok();
         let failure = job.request.fail(ResponseCode::ServFail);
+        let history = Arc::clone(&self.history);
         let messages = tokio::task::spawn_blocking(move || {
-            let TransferJob { request, zone, spec, start } = job;
-            Some(request.zone_messages(start, transfer_records(&zone, &spec)?))
+            let TransferJob { request, zone, spec, start, client, known } = job;
+            let records = transfer_records(&zone, &spec)?;
+            history.retain(|name| {
+                zone.snapshot().dns_zone_of(name).is_some_and(|(_, spec)| spec.zone.as_str() == name)
+            });
+            Some(match history.transfer(&start, records, client, known) {
+                TransferContent::Whole(records) => {
+                    (Outcome::Transfer, request.zone_messages(start, records.to_vec()))
+                }
+                TransferContent::Changes(changes) => {
+                    (Outcome::IncrementalTransfer, request.change_messages(start, &changes))
+                }
+            })
         });
         // Without the announced addresses, the content of the zone is not known.
-        let messages = messages.await.ok().flatten();
-        self.metrics.count(if messages.is_some() { Outcome::Transfer } else { Outcome::NotReady });
+        let (outcome, messages) = messages.await.ok().flatten().unzip();
+        self.metrics.count(outcome.unwrap_or(Outcome::NotReady));
         ZoneMessages { messages: messages.unwrap_or_else(|| vec![failure]), _permit: permit }
     }
-}
-
-/// Returns true if a start of authority has the serial number that a client knows.
-fn is_serial(start: &Record, known: Option<u32>) -> bool {
-    matches!(start.data, RecordData::Soa { serial, .. } if Some(serial) == known)
 }

@@ -26,7 +26,7 @@ const KEY: &str = "hmac-sha256:secondary.example.org:c2VjcmV0IG9mIHRoZSBsYWIgb2Y
 
 /// Secondary name server of a test with its directory.
 struct Secondary {
-    _process: Process,
+    process: Process,
     /// Removed when the test ends.
     _directory: tempfile::TempDir,
 }
@@ -54,10 +54,11 @@ fn start_secondary(dns: &Dns, program: &str, port: &str, configuration: &str) ->
     // Without a response, as before the server listens, `dig` fails.
     let ask = ["@127.0.0.1", "-p", port, "+tries=1", "+time=2", "example.org", "SOA"];
     wait::until_true(program, || dns.namespace.run("dig", &ask).is_ok()).unwrap();
-    Secondary { _process: process, _directory: directory }
+    Secondary { process, _directory: directory }
 }
 
-/// Configuration of Knot DNS, which transfers the zone without a key from an allowed address.
+/// Configuration of Knot DNS, which transfers the zone without a key from an allowed address, and accepts notifications with
+/// a key only.
 const KNOT: &str = "server:
   listen: 127.0.0.1@PORT
   rundir: PATH
@@ -69,12 +70,17 @@ log:
     any: info
 database:
   storage: PATH
+key:
+  - id: secondary.example.org
+    algorithm: hmac-sha256
+    secret: SECRET
 remote:
   - id: primary
     address: 127.0.0.1@5300
 acl:
   - id: notify
     address: 127.0.0.1
+    key: secondary.example.org
     action: notify
 zone:
   - domain: example.org
@@ -84,7 +90,7 @@ zone:
 ";
 
 /// Returns the configuration of BIND, which transfers the zone with a key from an address that is not allowed without one.
-fn bind(secret: &str) -> String {
+fn bind_configuration(secret: &str) -> String {
     format!(
         "options {{
   directory \"PATH\"; pid-file \"PATH/pid\"; session-keyfile \"PATH/session\"; lock-file none;
@@ -119,7 +125,8 @@ fn zone(address: &str) -> Value {
     json!({ "kind": "DnsZone", "metadata": { "name": "example" }, "spec": {
         "zone": "example.org", "records": records.into_iter().chain(long).collect::<Vec<_>>(),
         "transfer": { "allow": ["127.0.0.1/32"],
-                      "notify": [format!("127.0.0.1:{KNOT_PORT}"), format!("127.0.0.1:{BIND_PORT}")] },
+                      "notify": [format!("127.0.0.1:{KNOT_PORT}"), format!("127.0.0.1:{BIND_PORT}")],
+                      "notifyKey": "secondary.example.org" },
         "allowedNamespaces": ["shop"],
         "keys": [
             { "name": "secondary.example.org", "operations": ["Transfer"], "secret": secret() },
@@ -128,16 +135,17 @@ fn zone(address: &str) -> Value {
     } })
 }
 
-/// F146: Knot DNS and BIND transfer a zone and follow its changes by notifications within seconds, long before the refresh
-/// time: Knot DNS from an allowed address, BIND with a key (TSIG). Other clients may not transfer the zone.
+/// F146: Knot DNS and BIND transfer a zone and follow its changes by signed notifications within seconds, long before the
+/// refresh time, with transfers of the changes only: Knot DNS from an allowed address, BIND with a key (TSIG). Other clients
+/// may not transfer the zone.
 #[test]
 fn f146_knot_and_bind_follow_a_zone_as_secondary_name_servers() {
     let mut cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();
     cluster.apply_objects(&[zone("192.0.2.1")]).unwrap();
     let mut dns = start(&cluster, &[dns_external::ARGUMENT]);
     dns.wait_ready();
-    let _knot = start_secondary(&dns, "knotd", KNOT_PORT, KNOT);
-    let _bind = start_secondary(&dns, "named", BIND_PORT, &bind(secret()));
+    let knot = start_secondary(&dns, "knotd", KNOT_PORT, &KNOT.replace("SECRET", secret()));
+    let bind = start_secondary(&dns, "named", BIND_PORT, &bind_configuration(secret()));
     let ask = |port: &str, name: &str, kind: &str| {
         dig_at(&dns.namespace, port, &["+tcp", "+norec"], &[(name, kind)]).remove(0)
     };
@@ -163,7 +171,17 @@ fn f146_knot_and_bind_follow_a_zone_as_secondary_name_servers() {
         assert!(!has("192.0.2.1"));
     }
     assert_eq!(metric(&dns, "tidegate_dns_notify_failures_total"), 0);
+    let knot_log = knot.process.log();
+    assert!(knot_log.contains("IXFR, incoming") && !knot_log.contains("AXFR-style"), "{knot_log}");
+    let bind_log = bind.process.log();
+    assert!(
+        bind_log.contains("received notify for zone 'example.org': TSIG 'secondary.example.org'"),
+        "{bind_log}"
+    );
+    // The start of authority four times, and the old and the new address.
+    assert!(bind_log.contains("Transfer completed: 1 messages, 6 records"), "{bind_log}");
     only_permitted_clients_transfer_the_zone(&dns);
+    changes_are_transferred_to_clients_with_the_zone(&cluster, &dns);
     let service = json!({ "kind": "Service", "metadata": { "name": "web", "namespace": "shop" },
         "spec": { "type": "LoadBalancer", "hostnames": ["shop.example.org"], "ports": [{ "port": 80 }] } });
     cluster.apply_objects(&[service]).unwrap();
@@ -212,9 +230,44 @@ fn only_permitted_clients_transfer_the_zone(dns: &Dns) {
     signed_questions_have_signed_answers(dns);
 }
 
+/// `dig` gets the changes since a serial number whose zone it has transferred before, and otherwise the whole zone.
+fn changes_are_transferred_to_clients_with_the_zone(cluster: &Cluster, dns: &Dns) {
+    let transfer = |source: &str, serial: &str| {
+        let kind = format!("ixfr={serial}");
+        let words = ["@127.0.0.1", "-p", "5300", "-b", source, "-y", KEY, "example.org", &kind];
+        dns.namespace.run("dig", &words).unwrap()
+    };
+    let soa =
+        dns.namespace.run("dig", &["@127.0.0.1", "-p", "5300", "+short", "example.org", "SOA"]).unwrap();
+    let serial = soa.split_whitespace().nth(2).unwrap();
+    cluster.apply_objects(&[zone("192.0.2.3")]).unwrap();
+    wait::until_true("the change", || dns.one("www.example.org", "A").contains("192.0.2.3")).unwrap();
+    let changes = transfer("127.0.0.1", serial);
+    for address in ["192.0.2.2", "192.0.2.3"] {
+        assert!(changes.contains(address) && changes.contains("XFR size: 6 records"), "{changes}");
+    }
+    for (source, serial) in [("127.0.0.4", serial), ("127.0.0.1", "7")] {
+        let whole = transfer(source, serial);
+        assert!(whole.contains("XFR size: 168 records") && !whole.contains("192.0.2.2"), "{source}: {whole}");
+    }
+    let newer = (serial.parse::<u32>().unwrap() + 1000).to_string();
+    let alone = transfer("127.0.0.1", &newer);
+    assert!(alone.contains("XFR size: 1 records"), "{alone}");
+    let text = dns.status.get("/metrics").unwrap().text;
+    assert!(text.contains("tidegate_dns_questions_total{outcome=\"IncrementalTransfer\"}"), "{text}");
+}
+
 fn signed_questions_have_signed_answers(dns: &Dns) {
     let signed =
         dns.namespace.run("dig", &["@127.0.0.1", "-p", "5300", "-y", KEY, "www.example.org"]).unwrap();
     assert!(signed.contains("NOERROR") && signed.contains("TSIG PSEUDOSECTION"), "{signed}");
     assert!(!signed.contains("verify"), "{signed}");
+    // Half of the hash, in both directions.
+    let truncated = KEY.replace("hmac-sha256", "hmac-sha256-128");
+    let signed = dns.namespace.run("dig", &["@127.0.0.1", "-p", "5300", "-y", &truncated, "www.example.org"]);
+    let signed = signed.unwrap();
+    assert!(
+        signed.contains("NOERROR") && signed.contains(" 300 16 ") && !signed.contains("verify"),
+        "{signed}"
+    );
 }

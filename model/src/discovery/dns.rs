@@ -24,7 +24,7 @@ pub use self::{
         ExplainedRecord, MessageSection, NameAttempt, NameExplanation, NameQuestion, NameResult, explain_name,
     },
     record::{Answer, DnsQuestion, Record, RecordData, RecordType, Resolution, ResponseCode},
-    transfer::{TransferDecision, judge_transfer, notifications, transfer_records},
+    transfer::{TransferDecision, ZoneNotification, judge_transfer, notifications, transfer_records},
     update::{Prerequisite, RecordChange, UpdateError, ZoneUpdate, apply_update},
     zone::{Zone, ZoneSettings},
 };

@@ -146,6 +146,11 @@ pub struct DnsTransfer {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 16)]
     pub notify: Vec<String>,
+    /// Name of the key in `keys` with which notifications are signed (TSIG), which must permit `Transfer`. Default: no
+    /// signature.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<DomainName>, example = "secondary.example.org")]
+    pub notify_key: Option<DomainName>,
 }
 
 impl DnsTransfer {

@@ -100,6 +100,13 @@ fn invalid_keys_are_rejected_without_a_copy_of_the_secret() {
         zone["spec"]["transfer"] = json!({ "notify": ["192.0.2.53"] });
         assert_eq!(decode(&zone, &Expect::default()).is_ok(), is_valid, "{zone}");
     }
+    // Notifications are signed with a key of the zone that secondary name servers have.
+    let update = key("update", &["Update"], Some(SECRETS[1]));
+    for (name, is_valid) in [("a", true), ("update", false), ("other", false)] {
+        let mut zone = zone(json!([good(), update]));
+        zone["spec"]["transfer"] = json!({ "notify": ["192.0.2.53"], "notifyKey": name });
+        assert_eq!(decode(&zone, &Expect::default()).is_ok(), is_valid, "{zone}");
+    }
 }
 
 /// A key permits the transfer of its own zone to any address, if it has the operation.

@@ -12,7 +12,8 @@ use model::{
     discovery::{
         dns::{
             Answer, ClientView, DnsQuestion, RecordData, RecordType, Resolution, ResponseCode,
-            TransferDecision, Zone, answer, answer_in, judge_transfer, notifications, transfer_records,
+            TransferDecision, Zone, ZoneNotification, answer, answer_in, judge_transfer, notifications,
+            transfer_records,
         },
         hostnames::{ClaimDecision, judge_claim},
     },
@@ -264,10 +265,9 @@ fn a_transferred_zone_has_the_records_of_the_answers() {
         let Resolution::Own(answer) = ask(&zone, &record.owner, word) else { panic!("{record:?}") };
         assert!(answer.answers.contains(record), "{record:?}");
     }
-    assert_eq!(
-        notifications(&zone),
-        [("192.0.2.53:53".parse().unwrap(), start.clone()), ("[2001:db8::5]:54".parse().unwrap(), start)]
-    );
+    let notification =
+        |server: &str| ZoneNotification { server: server.parse().unwrap(), start: start.clone(), key: None };
+    assert_eq!(notifications(&zone), [notification("192.0.2.53:53"), notification("[2001:db8::5]:54")]);
     assert_eq!(transfer_records(&zone.with_announced(None), spec), None);
 }
 

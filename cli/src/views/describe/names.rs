@@ -21,7 +21,9 @@ pub(crate) fn zone(page: &mut Page, object: &DnsZone) {
     page.field("Clients", clients);
     if let Some(transfer) = &spec.transfer {
         page.field("Transfer to", &words(&transfer.allow));
-        page.field("Notified", &words(&transfer.notify));
+        let signed =
+            transfer.notify_key.as_ref().map(|key| format!(", signed with {key}")).unwrap_or_default();
+        page.field("Notified", &format!("{}{signed}", words(&transfer.notify)));
     }
     for key in &spec.keys {
         page.field("Key", &format!("{}: {}; its secret is never shown", key.name, words(&key.operations)));

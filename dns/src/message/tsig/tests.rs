@@ -64,14 +64,81 @@ fn invalid_signatures_have_the_errors_of_the_rfc() {
     assert_eq!(rejection(&packet, Some(b"another secret 1"), SIGNED_AT), (not_auth, 16, 0, vec![]));
     let late = SIGNED_AT + 301;
     assert_eq!(rejection(&packet, Some(SECRET), late), (not_auth, 18, 32, late.to_be_bytes()[2..].to_vec()));
-    // The first 16 bytes of the hash.
+}
+
+/// Returns the request with the first `size` bytes of its hash.
+fn with_truncated_hash(size: u8) -> Vec<u8> {
+    let packet = bytes(REQUESTS[0]);
     let hash = packet.len() - 6 - 32;
-    let mut short = [&packet[..hash + 16], &packet[hash + 32..]].concat();
-    short[hash - 1] = 16;
+    let mut short = [&packet[..hash + usize::from(size)], &packet[hash + 32..]].concat();
+    short[hash - 1] = size;
     let data_size = hash - 10 - 13 - 2;
     assert_eq!(short[data_size..data_size + 2], [0, 61]);
-    short[data_size + 1] -= 16;
-    assert_eq!(rejection(&short, Some(SECRET), SIGNED_AT), (not_auth, 22, 0, vec![]));
+    short[data_size + 1] -= 32 - size;
+    short
+}
+
+/// A hash of at least half of its size is valid, and the responses have a hash of the same size. A shorter one is malformed.
+#[test]
+fn a_truncated_hash_is_valid_from_half_of_its_size() {
+    for size in [16, 20, 31] {
+        let packet = with_truncated_hash(size);
+        let valid = request(&packet).unwrap().verify(Some(SECRET), SIGNED_AT).unwrap();
+        let response = valid.fail(ResponseCode::Refused);
+        let place = places(&response).last().unwrap();
+        let (_, _, mac) = read_fields(&response[place.data.clone()]).unwrap();
+        assert_eq!(mac.len(), usize::from(size));
+        let signed = [&response[..10], &[0, 0], &response[12..place.owner.start]].concat();
+        let mut name = b"\x09secondary\x07example\x03org\0".to_vec();
+        name.extend(CLASS_AND_TTL);
+        name.extend(b"\x0bhmac-sha256\0");
+        let request_mac = &packet[packet.len() - 6 - usize::from(size)..packet.len() - 6];
+        let timers = [&SIGNED_AT.to_be_bytes()[2..], &300_u16.to_be_bytes(), &[0; 4]].concat();
+        let covered = [&[0, size][..], request_mac, &signed, &name, &timers].concat();
+        let whole = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, SECRET), &covered);
+        assert_eq!(mac, whole.as_ref()[..usize::from(size)]);
+        let mut changed = packet.clone();
+        let last = changed.len() - 7;
+        changed[last] ^= 1;
+        assert_eq!(rejection(&changed, Some(SECRET), SIGNED_AT).1, 16);
+    }
+    for size in [0, 10, 15] {
+        let response =
+            request(&with_truncated_hash(size)).unwrap().verify(Some(SECRET), SIGNED_AT).unwrap_err();
+        let message = Message::from_vec(&response).unwrap();
+        assert_eq!((message.metadata.response_code, message.additionals.len()), (ResponseCode::FormErr, 0));
+    }
+}
+
+/// A signed request is valid for a server, whose signed response is valid for the client. Other responses are not.
+#[test]
+fn a_signed_request_and_its_response_are_valid() {
+    let mut message =
+        Message::new(7, hickory_proto::op::MessageType::Query, hickory_proto::op::OpCode::Query);
+    message.add_query(hickory_proto::op::Query::query(
+        Name::from_ascii("example.org.").unwrap(),
+        RecordType::SOA,
+    ));
+    let mut signer = Signer::of_request("secondary.example.org", SECRET, 7, SIGNED_AT).unwrap();
+    let packet = signer.sign(message.to_vec().unwrap());
+    assert!(request(&packet).unwrap().verify(Some(b"another secret 1"), SIGNED_AT).is_err());
+    let received = request(&packet).unwrap().verify(Some(SECRET), SIGNED_AT).unwrap();
+    let response = received.fail(ResponseCode::NoError);
+    let verifies = |signer: &Signer, response: &[u8], now: u64| {
+        signer.verifies(response, &Message::from_vec(response).unwrap(), now)
+    };
+    assert!(verifies(&signer, &response, SIGNED_AT + 300));
+    assert!(!verifies(&signer, &response, SIGNED_AT + 301));
+    // Without a signature, with an error, to another request and with another key.
+    let unsigned = request(&message.to_vec().unwrap()).unwrap().fail(ResponseCode::NoError);
+    assert!(!verifies(&signer, &unsigned, SIGNED_AT));
+    let late = request(&packet).unwrap().verify(Some(SECRET), SIGNED_AT + 301).unwrap_err();
+    assert!(!verifies(&signer, &late, SIGNED_AT));
+    let mut other = Signer::of_request("secondary.example.org", SECRET, 7, SIGNED_AT + 1).unwrap();
+    other.sign(message.to_vec().unwrap());
+    assert!(!verifies(&other, &response, SIGNED_AT));
+    let other = Signer { key_name: "other.example.org".to_owned(), ..signer };
+    assert!(!verifies(&other, &response, SIGNED_AT));
 }
 
 /// No single changed byte leaves a request valid, other than the id, which a forwarder may change.

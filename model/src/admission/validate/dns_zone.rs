@@ -41,6 +41,11 @@ pub(super) fn validate(spec: &DnsZoneSpec, found: &mut Vec<Violation>) {
     if let Some(transfer) = &spec.transfer {
         let has_key = spec.keys.iter().any(|key| key.operations.contains(&DnsOperation::Transfer));
         check_transfer(transfer, has_key, found);
+        let key = transfer.notify_key.as_ref();
+        if let Some(key) = key.filter(|key| !spec.permits(key.as_str(), DnsOperation::Transfer)) {
+            let message = format!("must be the name of a key in `keys` that permits Transfer, not `{key}`");
+            found.push(Violation::new("/spec/transfer/notifyKey", Invalid, message));
+        }
     }
     if !check_length("/spec/records", spec.records.len(), DNS_RECORDS_MAX, found) {
         return;

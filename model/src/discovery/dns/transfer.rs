@@ -83,13 +83,29 @@ pub fn transfer_records(zone: &Zone, spec: &DnsZoneSpec) -> Option<Vec<Record>> 
     Some(records.into_iter().collect())
 }
 
-/// Returns the name servers to notify of changes, each with the start of authority of the zone.
+/// Notification of a secondary name server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ZoneNotification {
+    /// Address of the secondary name server.
+    pub server: SocketAddr,
+    /// Start of authority of the zone.
+    pub start: Record,
+    /// Name of the key of the zone with which the notification is signed; `None` without a signature.
+    pub key: Option<String>,
+}
+
+/// Returns the notifications of all secondary name servers.
 #[must_use]
-pub fn notifications(zone: &Zone) -> Vec<(SocketAddr, Record)> {
+pub fn notifications(zone: &Zone) -> Vec<ZoneNotification> {
     let zones = zone.snapshot().list(Kind::DnsZone, None, None).filter_map(|object| object.as_dns_zone());
     let of_zone = |spec: &DnsZoneSpec| {
-        let servers = spec.transfer.iter().flat_map(|transfer| transfer.notified());
-        servers.map(|server| (server, zone.start_of_external(spec))).collect::<Vec<_>>()
+        let Some(transfer) = &spec.transfer else { return Vec::new() };
+        let notification = |server| ZoneNotification {
+            server,
+            start: zone.start_of_external(spec),
+            key: transfer.notify_key.as_ref().map(ToString::to_string),
+        };
+        transfer.notified().map(notification).collect()
     };
     zones.flat_map(of_zone).collect()
 }
