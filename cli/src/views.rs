@@ -11,6 +11,7 @@ pub mod drain;
 pub mod explain;
 pub mod health;
 pub mod history;
+pub mod http;
 pub mod lag;
 pub mod plan;
 pub mod rebalance;

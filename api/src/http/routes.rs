@@ -20,6 +20,7 @@ mod endpoints;
 pub(crate) mod enrol;
 mod environment;
 mod explain;
+mod explain_http;
 mod explain_name;
 mod feed;
 mod guards;
@@ -88,6 +89,7 @@ pub(crate) fn router() -> Routes {
         drains::add,
         explain::add,
         explain_name::add,
+        explain_http::add,
         dns_keys::add,
         certificate_keys::add,
         bgp::add,

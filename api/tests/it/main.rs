@@ -20,6 +20,7 @@ mod containment;
 mod dns_keys;
 mod environment;
 mod explain;
+mod explain_http;
 mod explain_name;
 mod feed;
 mod health;

@@ -22,6 +22,8 @@ Examples:
   tidegate explain svc.spec.ports       description of a field of a kind
   tidegate explain dns web.shop         answers of the DNS servers to a name in namespace default
   tidegate explain dns web SRV --from 10.1.1.10
+  tidegate explain http https://www.example.org/api -H 'X-Canary: always'
+                                        rule and backends for a request, and why other rules do not apply
 
 Quote '->' because the shell interprets >, or omit it.";
 
@@ -29,7 +31,7 @@ Quote '->' because the shell interprets >, or omit it.";
 #[derive(Debug, Args)]
 pub struct Explain {
     /// Service (NAME or NAMESPACE/NAME), virtual address, or ADDRESS:PORT[/PROTOCOL] to explain; or source address of a
-    /// packet to trace; or `dns`, followed by a name and a record type
+    /// packet to trace; or `dns`, followed by a name and a record type; or `http`, followed by a URL
     #[arg(value_name = "SERVICE|ADDRESS|SOURCE")]
     pub what: String,
     /// Destination of the packet, as ADDRESS:PORT or ADDRESS:PORT/PROTOCOL (default: tcp), optionally
@@ -45,12 +47,19 @@ pub struct Explain {
     /// Namespace of the Service
     #[arg(short, long, default_value = "default", value_parser = Namespace::parse)]
     pub namespace: Namespace,
-    /// Address of the client that looks up a name, with `dns`; the namespace of its Workload selects the search path
+    /// Address of the client. With `dns`, the namespace of its Workload selects the search path; with `http`, endpoints receive
+    /// it in X-Forwarded-For
     #[arg(long, value_name = "ADDRESS")]
     pub from: Option<IpAddr>,
     /// Name of the cluster zone, with `dns` [default: cluster.local]
     #[arg(long, value_name = "NAME", value_parser = Name::parse)]
     pub domain: Option<Name>,
+    /// Method of the request, with `http` [default: GET]
+    #[arg(short = 'X', long, value_name = "METHOD")]
+    pub method: Option<String>,
+    /// Header of the request, with `http`. May be repeated
+    #[arg(short = 'H', long, value_name = "NAME: VALUE")]
+    pub header: Vec<String>,
     /// Use the desired state only; do not read the kernels of the nodes
     #[arg(long)]
     pub desired_only: bool,
@@ -116,6 +125,12 @@ impl Explain {
     #[must_use]
     pub fn is_name(&self) -> bool {
         self.what == "dns" && self.second.is_some()
+    }
+
+    /// Returns true for `explain http URL`. Without a URL, `http` is a Service.
+    #[must_use]
+    pub fn is_request(&self) -> bool {
+        self.what == "http" && self.second.is_some()
     }
 
     /// Parses the subject from the positional arguments.

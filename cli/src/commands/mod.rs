@@ -22,6 +22,7 @@ mod fields;
 mod get;
 mod health;
 mod history;
+mod http;
 mod import;
 mod label;
 mod move_address;
@@ -163,12 +164,15 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
     }
 }
 
-/// Explains a DNS name, a field of a kind, or the way of packets.
+/// Explains a DNS name, an HTTP request, a field of a kind, or the way of packets.
 async fn explain_subject(
     client: &Client,
     arguments: Explain,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
+    if arguments.is_request() {
+        return http::explain(client, arguments, terminal).await;
+    }
     if arguments.is_name() {
         return dns::explain(client, arguments, terminal).await;
     }

@@ -20,6 +20,7 @@ mod failover;
 mod golden;
 mod habits;
 mod history;
+mod http;
 mod import;
 mod listings;
 mod oidc;

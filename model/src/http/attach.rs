@@ -3,6 +3,7 @@
 use super::objects::{HttpObjectKey, HttpObjects};
 use crate::{
     kinds::{
+        condition_reason::ConditionReason,
         gateway::{GatewayListener, GatewaySpec, NamespacesFrom},
         http_route::{HttpRouteSpec, ParentRef},
     },
@@ -27,6 +28,33 @@ pub enum AttachProblem {
     NotAllowedByListeners,
     /// No such listener has a host name in common with the route.
     NoMatchingListenerHostname,
+}
+
+impl AttachProblem {
+    /// Returns the reason of the condition Accepted of a route in `namespace`, with a message and a remedy.
+    pub(crate) fn describe(
+        self,
+        gateway: &str,
+        namespace: &Namespace,
+    ) -> (ConditionReason, String, &'static str) {
+        match self {
+            Self::NoMatchingParent => (
+                ConditionReason::NoMatchingParent,
+                format!("no listener of Gateway {gateway} has the name and port of the reference"),
+                "create the Gateway, or correct spec.parentRefs",
+            ),
+            Self::NotAllowedByListeners => (
+                ConditionReason::NotAllowedByListeners,
+                format!("the listeners of Gateway {gateway} do not allow routes of namespace {namespace}"),
+                "set allowedRoutes.namespaces.from of the listener to All",
+            ),
+            Self::NoMatchingListenerHostname => (
+                ConditionReason::NoMatchingListenerHostname,
+                format!("no listener of Gateway {gateway} has a host name in common with the route"),
+                "correct spec.hostnames, or add a listener",
+            ),
+        }
+    }
 }
 
 /// Returns the listeners of a parent to which a route in `namespace` is attached, at least one.

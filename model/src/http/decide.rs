@@ -7,10 +7,13 @@ use super::{
     rewrite::{location, modify_path},
     table::{CompiledRule, HttpTable, RouteEntry},
 };
-use crate::primitives::{
-    hostname_pattern::HostnamePattern,
-    name::{LABEL_LENGTH_MAX, SUBDOMAIN_LENGTH_MAX},
-    quantity::Port,
+use crate::{
+    kinds::http_route::RouteMethod,
+    primitives::{
+        hostname_pattern::HostnamePattern,
+        name::{LABEL_LENGTH_MAX, SUBDOMAIN_LENGTH_MAX},
+        quantity::Port,
+    },
 };
 
 /// Parts of a request on which the decision depends.
@@ -131,23 +134,33 @@ pub fn normalize_host(text: &str) -> Option<String> {
     (host.len() <= SUBDOMAIN_LENGTH_MAX && host.split('.').all(is_label)).then_some(host)
 }
 
+/// Returns the entry that applies to a request, with the matched prefix of its path.
+///
+/// # Errors
+/// Returns the reason if no entry applies.
+pub(super) fn matching<'a>(
+    table: &'a HttpTable,
+    head: &RequestHead<'a>,
+) -> Result<(&'a RouteEntry, &'a str), HttpFailure> {
+    let port = table.routes.ports.get(&head.port);
+    let listener = |host| port.and_then(|listeners| listeners.candidates(host).next());
+    let hosts = listener(head.host).ok_or(HttpFailure::NoListener)?;
+    let of_connection = head.server_name.map(listener);
+    if of_connection.is_some_and(|other| other.is_none_or(|other| !std::ptr::eq(other, hosts))) {
+        return Err(HttpFailure::Misdirected);
+    }
+    let mut candidates = hosts.candidates(head.host).flat_map(|paths| paths.candidates(head.path));
+    candidates.find(|(entry, _)| unmet(entry, head).is_none()).ok_or(HttpFailure::NoRoute)
+}
+
 /// Decides a request. `pick` chooses among the backends of the matching rule: consecutive or uniform random numbers choose
 /// them in proportion to their weights.
 #[must_use]
 pub fn route<'a>(table: &'a HttpTable, head: &RequestHead<'a>, pick: u64) -> Decision<'a> {
     let fail = |failure, rule| Decision::Fail { failure, rule };
-    let port = table.routes.ports.get(&head.port);
-    let listener = |host| port.and_then(|listeners| listeners.candidates(host).next());
-    let Some(hosts) = listener(head.host) else {
-        return fail(HttpFailure::NoListener, None);
-    };
-    let of_connection = head.server_name.map(listener);
-    if of_connection.is_some_and(|other| other.is_none_or(|other| !std::ptr::eq(other, hosts))) {
-        return fail(HttpFailure::Misdirected, None);
-    }
-    let mut candidates = hosts.candidates(head.host).flat_map(|paths| paths.candidates(head.path));
-    let Some((entry, prefix)) = candidates.find(|(entry, _)| is_met(entry, head)) else {
-        return fail(HttpFailure::NoRoute, None);
+    let (entry, prefix) = match matching(table, head) {
+        Ok(found) => found,
+        Err(failure) => return fail(failure, None),
     };
     let rule = &entry.rule;
     if let Some(redirect) = &rule.redirect {
@@ -175,19 +188,36 @@ pub fn route<'a>(table: &'a HttpTable, head: &RequestHead<'a>, pick: u64) -> Dec
     }
 }
 
-/// Returns true if the request meets the conditions of an entry other than host name and path.
-fn is_met(entry: &RouteEntry, head: &RequestHead<'_>) -> bool {
-    let has_method = entry.method.is_none_or(|method| <&str>::from(method) == head.method);
-    let has_header = |(name, value): &(String, String)| {
+/// Condition of an entry, other than host name and path, that a request does not meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UnmetCondition<'a> {
+    Method(RouteMethod),
+    /// Name, in lower case, and value of a header.
+    Header(&'a str, &'a str),
+    /// Name and value of a query parameter.
+    QueryParam(&'a str, &'a str),
+}
+
+/// Returns the first condition of an entry, other than host name and path, that a request does not meet; `None` if it meets
+/// all of them.
+pub(super) fn unmet<'a>(entry: &'a RouteEntry, head: &RequestHead<'_>) -> Option<UnmetCondition<'a>> {
+    let has_header = |(name, value): &&(String, String)| {
         (head.header)(name).is_some_and(|found| found.trim() == value.trim())
     };
-    let has_parameter = |(name, value): &(String, String)| {
+    let has_parameter = |(name, value): &&(String, String)| {
         let mut pairs =
             head.query.unwrap_or_default().split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         let first = pairs.find(|(found, _)| decode(found) == name.as_bytes());
         first.is_some_and(|(_, found)| decode(found) == value.as_bytes())
     };
-    has_method && entry.headers.iter().all(has_header) && entry.query.iter().all(has_parameter)
+    if let Some(method) = entry.method.filter(|method| <&str>::from(method) != head.method) {
+        return Some(UnmetCondition::Method(method));
+    }
+    if let Some((name, value)) = entry.headers.iter().find(|field| !has_header(field)) {
+        return Some(UnmetCondition::Header(name, value));
+    }
+    let parameter = entry.query.iter().find(|field| !has_parameter(field));
+    parameter.map(|(name, value)| UnmetCondition::QueryParam(name, value))
 }
 
 /// Decodes percent-encoded bytes. Malformed sequences remain as they are.

@@ -62,6 +62,13 @@ impl<T> HostMap<T> {
         self.exact.get(host).into_iter().chain(wildcard).chain(&self.any)
     }
 
+    /// Returns all values with their patterns: names, wildcard names, and `*` for every host name.
+    pub(super) fn patterns(&self) -> impl Iterator<Item = (String, &T)> {
+        let exact = self.exact.iter().map(|(name, value)| (name.to_string(), value));
+        let wildcard = self.wildcard.iter().map(|(base, value)| (format!("*.{base}"), value));
+        exact.chain(wildcard).chain(self.any.iter().map(|value| ("*".to_owned(), value)))
+    }
+
     /// Returns all values.
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
         self.exact.values().chain(self.wildcard.values()).chain(&self.any)

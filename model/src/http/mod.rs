@@ -14,6 +14,7 @@ mod attach;
 mod backend;
 mod certificate;
 mod decide;
+mod explain;
 mod hosts;
 mod objects;
 mod rewrite;
@@ -28,6 +29,10 @@ pub use self::{
     backend::{BackendEndpoints, BackendKey, BackendProblem, HttpEndpoint, resolve_backend},
     certificate::{CertificateFacts, certified_key, chain, validate_certificate},
     decide::{Decision, HttpFailure, RequestHead, normalize_host, route},
+    explain::{
+        HttpBackendShare, HttpCandidate, HttpEndpointShare, HttpExplanation, HttpOutcome, HttpParent,
+        RuleOutcome, explain_http,
+    },
     objects::{HttpObjectKey, HttpObjects, RouteObject},
     state::HttpState,
     table::{CompiledRule, HttpTable, Routes, RuleId},

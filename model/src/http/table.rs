@@ -104,9 +104,9 @@ impl CompiledRule {
 pub(super) struct RouteEntry {
     pub(super) rule: Arc<CompiledRule>,
     /// Creation of the route; routes without a time are the newest.
-    created: (bool, Option<Timestamp>),
+    pub(super) created: (bool, Option<Timestamp>),
     /// Position of the match in the rule.
-    index: usize,
+    pub(super) index: usize,
     pub(super) method: Option<RouteMethod>,
     /// Headers with names in lower case.
     pub(super) headers: Vec<(String, String)>,
@@ -175,6 +175,15 @@ impl PathIndex {
 
     fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.prefix.is_empty()
+    }
+
+    /// Returns all entries, each with the type and value of its path.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&RouteEntry, PathMatchType, &str)> {
+        let exact = self.exact.iter().map(|(path, entries)| (PathMatchType::Exact, path, entries));
+        let prefix = self.prefix.iter().map(|(path, entries)| (PathMatchType::PathPrefix, path, entries));
+        exact.chain(prefix).flat_map(|(match_type, path, entries)| {
+            entries.iter().map(move |entry| (entry, match_type, &**path))
+        })
     }
 
     /// Returns the entries whose path matches, in the order of precedence, each with the matched prefix.

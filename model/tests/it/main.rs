@@ -27,6 +27,7 @@ mod guards;
 mod health;
 mod health_guard;
 mod http;
+mod http_explain;
 mod lag;
 mod lowering;
 mod maglev;

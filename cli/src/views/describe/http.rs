@@ -72,7 +72,7 @@ fn matches(rule: &HttpRouteRule) -> String {
     rule.matches.iter().map(one_match).collect::<Vec<_>>().join("; ")
 }
 
-fn one_match(one: &HttpRouteMatch) -> String {
+pub(crate) fn one_match(one: &HttpRouteMatch) -> String {
     let method = one.method.map(|method| format!("{method} ")).unwrap_or_default();
     let path = match one.path.match_type {
         PathMatchType::Exact => one.path.value.clone(),

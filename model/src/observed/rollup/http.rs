@@ -6,8 +6,8 @@ use super::{no, saturating, yes};
 use crate::{
     cluster::snapshot::Snapshot,
     http::{
-        AttachProblem, BackendKey, BackendProblem, HttpObjectKey, HttpObjects, attach, certificate_refs,
-        resolve_backend, resolve_certificate,
+        BackendKey, BackendProblem, HttpObjectKey, HttpObjects, attach, certificate_refs, resolve_backend,
+        resolve_certificate,
     },
     kinds::{
         condition_reason::ConditionReason,
@@ -139,23 +139,7 @@ fn refused(
 ) -> Option<Condition> {
     let problem = attach(objects, namespace, spec, parent).err()?;
     let gateway = format!("{}/{}", parent.namespace.as_ref().unwrap_or(namespace), parent.name);
-    let (reason, message, hint) = match problem {
-        AttachProblem::NoMatchingParent => (
-            ConditionReason::NoMatchingParent,
-            format!("no listener of Gateway {gateway} has the name and port of the reference"),
-            "create the Gateway, or correct spec.parentRefs",
-        ),
-        AttachProblem::NotAllowedByListeners => (
-            ConditionReason::NotAllowedByListeners,
-            format!("the listeners of Gateway {gateway} do not allow routes of namespace {namespace}"),
-            "set allowedRoutes.namespaces.from of the listener to All",
-        ),
-        AttachProblem::NoMatchingListenerHostname => (
-            ConditionReason::NoMatchingListenerHostname,
-            format!("no listener of Gateway {gateway} has a host name in common with the route"),
-            "correct spec.hostnames, or add a listener",
-        ),
-    };
+    let (reason, message, hint) = problem.describe(&gateway, namespace);
     Some(no(ConditionType::Accepted, reason, message).hint(hint))
 }
 

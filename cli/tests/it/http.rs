@@ -1,0 +1,69 @@
+//! Tests of the requests and output of `explain http` (F142).
+
+use serde_json::json;
+
+use crate::stub::{JSON, Stub, run, write_answer};
+
+/// `explain http` prints the decision with its rule and backends, and the reasons of the other rules.
+#[test]
+fn f142_a_request_is_explained() {
+    let candidate = |rule: &str, outcome: &str, message: &str| json!({ "route": "shop/www", "rule": rule, "place": "www.example.org/api/*", "outcome": outcome, "message": message });
+    let answer = json!({
+        "request": "GET https://www.example.org/api", "revision": 7, "decision": "Forward", "reason": "rule shop/www/0 applies",
+        "listeners": ["shop/edge/https"], "certificate": "shop/www", "rule": "shop/www/0",
+        "matched": { "path": { "type": "PathPrefix", "value": "/api" }, "headers": [{ "name": "X-A", "value": "b" }] },
+        "filters": [{ "type": "URLRewrite", "urlRewrite": {} }], "newPath": "/", "forwardedFor": "198.51.100.7",
+        "backends": [
+            { "backend": "shop/web:80", "weight": 3, "endpoints": [{ "address": "10.1.0.1:8080", "weight": 1 }, { "address": "10.1.0.2:8080", "weight": 3 }] },
+            { "backend": "shop/no:80", "weight": 1, "status": 503, "problem": "the Service has no endpoint in service" },
+        ],
+        "candidates": [
+            candidate("canary", "Header", "requires the header x-canary: always"),
+            candidate("0", "Applies", "is the most specific rule whose conditions are met"),
+            { "route": "shop/lost", "outcome": "NotAttached", "message": "no such listener" },
+        ],
+        "omitted": 4,
+        "parents": [{ "route": "shop/lost", "parent": "shop/edge/none", "accepted": false, "reason": "NoMatchingParent", "message": "no such listener" }],
+    });
+    let text = answer.to_string();
+    let stub = Stub::new(move |_, _, stream| write_answer(stream, "200 OK", JSON, &text));
+    let url = "https://www.example.org/api";
+    let words = ["explain", "http", url, "--from", "198.51.100.7", "-X", "PUT", "-H", "A: b", "-H", "C: d"];
+    let (code, out, err) = run(&stub.url, &words);
+    assert_eq!(code, 0, "{err}");
+    let expected = "\
+GET https://www.example.org/api
+Forward: rule shop/www/0 applies
+  Listeners:       shop/edge/https
+  Certificate:     shop/www
+  Rule:            shop/www/0
+  Matches:         /api/* @X-A=b
+  Filters:         URLRewrite
+  New path:        /
+  X-Forwarded-For: 198.51.100.7
+
+BACKEND       WEIGHT   ENDPOINTS
+shop/web:80   3        10.1.0.1:8080, 10.1.0.2:8080 (weight 3)
+shop/no:80    1        503: the Service has no endpoint in service
+
+RULE              PLACE                   OUTCOME       REASON
+shop/www/canary   www.example.org/api/*   Header        requires the header x-canary: always
+shop/www/0        www.example.org/api/*   Applies       is the most specific rule whose conditions are met
+shop/lost         <none>                  NotAttached   no such listener
+4 further rules do not apply
+
+ROUTE       PARENT           REASON             MESSAGE
+shop/lost   shop/edge/none   NoMatchingParent   no such listener
+";
+    assert_eq!(out, expected);
+    // Without a URL, `http` is a Service.
+    run(&stub.url, &["explain", "http", "-n", "shop"]);
+    let (_, out, _) = run(&stub.url, &["explain", "http", url, "-o", "json"]);
+    assert!(out.contains("\"omitted\": 4"), "{out}");
+    let lines = stub.first_lines();
+    assert_eq!(
+        lines[0],
+        "GET /v1/explain/http?url=https%3A%2F%2Fwww.example.org%2Fapi&method=PUT&headers=A%3A+b%0AC%3A+d&from=198.51.100.7 HTTP/1.1"
+    );
+    assert_eq!(lines[1], "GET /v1/namespaces/shop/services/http/explain HTTP/1.1");
+}
