@@ -186,7 +186,8 @@ pub struct Args {
         value_parser = parse_loopback, default_value = "127.0.0.1:8888"
     )]
     pub external_dns_listen: SocketAddr,
-    /// Address for /healthz, /readyz and /metrics; requests are not authenticated
+    /// Address for /healthz, /readyz, /metrics, and /names with the busiest names, which `tidegate dns top` shows; requests
+    /// are not authenticated
     #[arg(
         long, env = "TIDEGATE_LISTEN", hide_env_values = true, value_name = "ADDRESS:PORT",
         value_parser = parse_listen, default_value = "127.0.0.1:7443"

@@ -1,6 +1,7 @@
 //! Decision on each question: answer from the cluster zone, forward, or refuse.
 
 mod history;
+mod name_counters;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -21,6 +22,7 @@ use model::discovery::dns::{
 };
 use tokio::sync::{Semaphore, watch};
 
+pub(crate) use self::name_counters::NameCounters;
 use self::{
     history::TransferHistory,
     transfer::{TRANSFERS_MAX, TransferJob},
@@ -61,6 +63,7 @@ pub(crate) struct Responder {
     /// Limit of zone transfers at once.
     transfers: Arc<Semaphore>,
     history: Arc<TransferHistory>,
+    names: Arc<NameCounters>,
 }
 
 /// Next step for a packet.
@@ -97,7 +100,17 @@ impl Responder {
         metrics: Arc<Metrics>,
     ) -> Self {
         let transfers = Arc::new(Semaphore::new(TRANSFERS_MAX));
-        Self { options, zones, keys, updates, forwarder, metrics, transfers, history: Arc::default() }
+        Self {
+            options,
+            zones,
+            keys,
+            updates,
+            forwarder,
+            metrics,
+            transfers,
+            history: Arc::default(),
+            names: Arc::default(),
+        }
     }
 
     /// Returns the metrics of the server.
@@ -105,8 +118,21 @@ impl Responder {
         &self.metrics
     }
 
+    /// Returns the numbers of questions by name.
+    pub(crate) const fn names(&self) -> &Arc<NameCounters> {
+        &self.names
+    }
+
     /// Returns the next step for a packet of a client. Never waits.
     pub(crate) fn begin(&self, packet: &[u8], client: IpAddr, transport: Transport) -> Step {
+        let step = self.decide(packet, client, transport);
+        if let Step::Respond(response) = &step {
+            self.names.record(response);
+        }
+        step
+    }
+
+    fn decide(&self, packet: &[u8], client: IpAddr, transport: Transport) -> Step {
         let view = self.view_of(client);
         let forwards = self.forwarder.is_some() && view == ClientView::Cluster;
         let request = match parse(packet, transport, forwards) {
@@ -233,6 +259,12 @@ impl Responder {
 
     /// Asks the upstream servers and returns the response for the client.
     pub(crate) async fn finish(&self, job: Box<Job>) -> Vec<u8> {
+        let response = self.ask(job).await;
+        self.names.record(&response);
+        response
+    }
+
+    async fn ask(&self, job: Box<Job>) -> Vec<u8> {
         let Some(forwarder) = &self.forwarder else { return job.request.fail(ResponseCode::Refused) };
         match forwarder.ask(&job.key).await {
             Ok(reply) => self.deliver(*job, reply),

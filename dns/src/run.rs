@@ -29,7 +29,7 @@ use crate::{
     metrics::Metrics,
     notify::ChangeNotifier,
     responder::{Responder, ResponderOptions},
-    serve::ExternalDns,
+    serve::{ExternalDns, routes},
     state::{self, AnnouncedFollower, StoredState, ZoneSink},
     update::{UpdateQueue, UpdateWriter},
 };
@@ -87,6 +87,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let announced = AnnouncedFollower { client: args.control.client(USER_AGENT)?, zones: sender.clone() };
     let sink = ZoneSink { settings, zones: sender, metrics: Arc::clone(&metrics) };
     let follower = Follower { client, kinds: &state::KINDS, sink };
+    let status_routes = routes(metrics, Arc::clone(responder.names()));
     let stop = CancellationToken::new();
     let upstream: Vec<_> = args.upstream.iter().map(ToString::to_string).collect();
     tracing::info!(listen = ?args.listen, domain = %args.domain, ?upstream, "started");
@@ -101,7 +102,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         () = writer.run() => {}
         () = changes.run() => {}
         () = sockets.serve(Arc::new(responder), certificate, stop.clone()) => {}
-        served = status::serve(status_listener, status::routes(metrics)) => served?,
+        served = status::serve(status_listener, status_routes) => served?,
         served = serve_external_dns(external_dns) => served?,
         () = keep(&args, zones) => {}
         () = watch_loops(forwarder.as_ref()) => {}

@@ -1,11 +1,24 @@
-//! State of the program for its status server.
+//! State of the program for its status server, with the busiest names at `/names`.
 
 mod external_dns;
 
-use daemon::status::Status;
+use std::sync::Arc;
+
+use axum::{Json, Router, extract::State, routing::get};
+use daemon::status::{self, Status};
+use model::wire::dns_names::DnsNamesReport;
 
 pub(crate) use self::external_dns::ExternalDns;
-use crate::metrics::Metrics;
+use crate::{metrics::Metrics, responder::NameCounters};
+
+/// Returns the routes of the status server.
+pub(crate) fn routes(metrics: Arc<Metrics>, names: Arc<NameCounters>) -> Router {
+    status::routes(metrics).merge(Router::new().route("/names", get(busiest)).with_state(names))
+}
+
+async fn busiest(State(names): State<Arc<NameCounters>>) -> Json<DnsNamesReport> {
+    Json(names.report())
+}
 
 impl Status for Metrics {
     fn trouble(&self) -> Vec<String> {

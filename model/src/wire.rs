@@ -4,6 +4,7 @@ pub mod announced;
 pub mod ask;
 pub mod certificate_keys;
 pub mod dns_keys;
+pub mod dns_names;
 pub mod doctor;
 pub mod feed;
 pub mod hold;

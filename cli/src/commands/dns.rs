@@ -1,14 +1,20 @@
-//! `dns query` and `explain dns`: answers of the DNS servers to a name, as the control server computes them.
+//! `dns query` and `explain dns`: answers of the DNS servers to a name, as the control server computes them. `dns top`:
+//! names that clients ask the DNS servers for.
 
-use std::net::IpAddr;
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
-use model::{discovery::dns::NameResult, primitives::name::Name};
+use client::{Connection, Failover, Limits, Options};
+use model::{discovery::dns::NameResult, primitives::name::Name, wire::dns_names::DnsNamesReport};
+use tokio::task::JoinSet;
 
 use super::document;
 use crate::{
     args::{
-        Document,
-        dns::{Dns, DnsQuery},
+        Document, TrafficOutput,
+        dns::{Dns, DnsQuery, DnsTop},
         explain::{Explain, ExplainOutput},
     },
     client::{Client, Request},
@@ -19,7 +25,85 @@ use crate::{
 
 /// Runs a subcommand of `dns`.
 pub(crate) async fn run(client: &Client, command: Dns, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
-    let Dns::Query(DnsQuery { name, record_type, from, namespace, domain, output }) = command;
+    match command {
+        Dns::Query(arguments) => query(client, arguments, terminal).await,
+        Dns::Top(arguments) => top(arguments, terminal).await,
+    }
+}
+
+/// Time in which a DNS server must respond.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(3);
+/// Maximum size of the response of a DNS server in bytes. 200 names are at most 250 KiB.
+const REPORT_BYTES_MAX: usize = 1 << 20;
+
+/// Runs `dns top`. Asks all servers at once.
+async fn top(arguments: DnsTop, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
+    let DnsTop { server, failures, limit, watch: _, output } = arguments;
+    let mut requests: JoinSet<_> = server.into_iter().map(read_names).collect();
+    let (mut reports, mut failed) = (Vec::new(), Vec::new());
+    while let Some(outcome) = requests.join_next().await {
+        match outcome {
+            Ok((server, Ok(report))) => reports.push((server, report)),
+            Ok((server, Err(cause))) => failed.push((server, cause)),
+            // Requests are not cancelled, and do not panic.
+            Err(_) => {}
+        }
+    }
+    reports.sort_by_key(|(server, _)| *server);
+    failed.sort();
+    let order = if failures { dns::NameOrder::Failures } else { dns::NameOrder::Questions };
+    let names = dns::busiest(&reports, order, limit.into());
+    match output {
+        TrafficOutput::Table => terminal.print(&dns::top(&reports, &names, terminal.style))?,
+        TrafficOutput::Json => {
+            terminal.print(&document(&dns::top_document(&reports, &names), Document::Json))?
+        }
+        TrafficOutput::Yaml => {
+            terminal.print(&document(&dns::top_document(&reports, &names), Document::Yaml))?
+        }
+    }
+    for (server, cause) in &failed {
+        terminal
+            .note(&format!("{server} did not respond: {cause}; --server must be a --status-listen address"));
+    }
+    Ok(match (reports.is_empty(), failed.is_empty()) {
+        (_, true) => ExitCode::Success,
+        (false, false) => ExitCode::Problems,
+        (true, false) => ExitCode::Unreachable,
+    })
+}
+
+/// Reads the report of a DNS server. Returns the cause as text if there is none.
+async fn read_names(server: SocketAddr) -> (SocketAddr, Result<DnsNamesReport, String>) {
+    let options = Options {
+        user_agent: concat!("tidegate/", env!("CARGO_PKG_VERSION")),
+        author: None,
+        connect_timeout: SERVER_TIMEOUT,
+        timeout: SERVER_TIMEOUT,
+        idle_timeout: SERVER_TIMEOUT,
+        failover: Failover::Safe,
+        min_position: None,
+        reads_own_writes: false,
+        limits: Limits { response: REPORT_BYTES_MAX, ..Limits::default() },
+        trace_parent: None,
+        on_send: None,
+    };
+    let read = async {
+        let url = format!("http://{server}")
+            .parse::<client::Url>()
+            .map_err(|_| "the address is invalid".to_owned())?;
+        // Without a token, which belongs to the control servers.
+        let connection = Connection { urls: vec![url], ..Connection::default() };
+        let client = client::Client::new(connection, options).map_err(|error| error.to_string())?;
+        let report = client.send(&Request::get("/names")).await.map_err(|error| client::chain(&error))?;
+        serde_json::from_value(report).map_err(|_| "the response is not that of a DNS server".to_owned())
+    };
+    (server, read.await)
+}
+
+/// Runs `dns query`.
+async fn query(client: &Client, arguments: DnsQuery, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
+    let DnsQuery { name, record_type, from, namespace, domain, output } = arguments;
     let request = request(&name, Some(record_type), from, domain)
         .query("namespace", namespace.map(|namespace| namespace.to_string()));
     let answer = client.send(request).await?;

@@ -107,7 +107,9 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Health(arguments) => {
             repeat::if_asked(arguments.watch, &client, arguments, terminal, health::run).await
         }
-        Command::Dns(command) => dns::run(&client, command, terminal).await,
+        Command::Dns(command) => {
+            repeat::if_asked(command.is_watch(), &client, command, terminal, dns::run).await
+        }
         Command::Explain(arguments) => explain_subject(&client, arguments, terminal).await,
         Command::Env(arguments) => {
             repeat::if_asked(arguments.watch, &client, arguments, terminal, environment::run).await

@@ -1,8 +1,13 @@
-//! Human-readable output of `dns query` and `explain dns`. Pure functions.
+//! Human-readable output of `dns query`, `dns top` and `explain dns`. Pure functions.
 
-use model::discovery::dns::{ExplainedRecord, MessageSection, NameAttempt, NameResult};
+use std::{collections::BTreeMap, net::SocketAddr};
+
+use model::{
+    discovery::dns::{ExplainedRecord, MessageSection, NameAttempt, NameResult},
+    wire::dns_names::{DnsNamesReport, QuestionCounts},
+};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::typed::decode_or_default;
 use crate::terminal::{
@@ -28,6 +33,111 @@ impl Explanation {
     pub fn last(&self) -> Option<&NameAttempt> {
         self.attempts.last()
     }
+}
+
+/// Order of names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameOrder {
+    /// Most questions first.
+    Questions,
+    /// Most failures first, without names that have none.
+    Failures,
+}
+
+/// Numbers of a name on all DNS servers together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BusyName {
+    name: String,
+    counts: QuestionCounts,
+    uncertain: u64,
+    per_second: f64,
+    servers: Vec<SocketAddr>,
+}
+
+/// Returns the first names of all reports in an order.
+#[must_use]
+pub fn busiest(reports: &[(SocketAddr, DnsNamesReport)], order: NameOrder, limit: usize) -> Vec<BusyName> {
+    let mut names: BTreeMap<&str, BusyName> = BTreeMap::new();
+    for (server, report) in reports {
+        for name in &report.names {
+            let entry = names.entry(&name.name).or_insert_with(|| BusyName {
+                name: name.name.clone(),
+                counts: QuestionCounts::default(),
+                uncertain: 0,
+                per_second: 0.0,
+                servers: Vec::new(),
+            });
+            entry.counts.add(&name.counts);
+            entry.uncertain = entry.uncertain.saturating_add(name.uncertain);
+            entry.per_second += rate(name.counts.questions, report.seconds);
+            entry.servers.push(*server);
+        }
+    }
+    let mut names: Vec<_> = names.into_values().collect();
+    match order {
+        NameOrder::Questions => names.sort_by_key(|name| std::cmp::Reverse(name.counts.questions)),
+        NameOrder::Failures => {
+            names.retain(|name| name.counts.unanswered() > 0);
+            names.sort_by_key(|name| std::cmp::Reverse(name.counts.unanswered()));
+        }
+    }
+    names.truncate(limit);
+    names
+}
+
+/// Renders `dns top`: a table of the servers, and one of the names.
+#[must_use]
+pub fn top(reports: &[(SocketAddr, DnsNamesReport)], names: &[BusyName], style: Style) -> String {
+    let mut servers = Table::new(vec!["SERVER", "QUESTIONS/S", "NO NAME", "FAILED", "QUESTIONS", "IN"]);
+    for (server, report) in reports {
+        let QuestionCounts { questions, missing, failed } = report.total;
+        servers.push(vec![
+            server.to_string().into(),
+            format!("{:.1}", rate(questions, report.seconds)).into(),
+            missing.to_string().into(),
+            failure_cell(failed),
+            questions.to_string().into(),
+            format!("{} s", report.seconds).into(),
+        ]);
+    }
+    let mut table = Table::new(vec!["NAME", "QUESTIONS/S", "NO NAME", "FAILED", "QUESTIONS", "SERVERS"]);
+    for BusyName { name, counts, uncertain, per_second, servers } in names {
+        let mark = if *uncertain > 0 { "~" } else { "" };
+        table.push(vec![
+            name.into(),
+            format!("{mark}{per_second:.1}").into(),
+            counts.missing.to_string().into(),
+            failure_cell(counts.failed),
+            format!("{mark}{}", counts.questions).into(),
+            servers.len().to_string().into(),
+        ]);
+    }
+    let rendered = [servers, table].into_iter().filter(|table| !table.is_empty());
+    rendered.map(|table| table.render(style)).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns `dns top` as a document.
+#[must_use]
+pub fn top_document(reports: &[(SocketAddr, DnsNamesReport)], names: &[BusyName]) -> Value {
+    let servers = reports.iter().map(|(server, report)| {
+        json!({ "server": server, "seconds": report.seconds, "questions": report.total.questions,
+                "missing": report.total.missing, "failed": report.total.failed })
+    });
+    let names = names.iter().map(|BusyName { name, counts, uncertain, per_second, servers }| {
+        json!({ "name": name, "questions": counts.questions, "missing": counts.missing, "failed": counts.failed,
+                "uncertain": uncertain, "questionsPerSecond": per_second, "servers": servers })
+    });
+    json!({ "servers": servers.collect::<Vec<_>>(), "names": names.collect::<Vec<_>>() })
+}
+
+fn failure_cell(failed: u64) -> Cell {
+    let text = failed.to_string();
+    if failed == 0 { text.into() } else { Cell::toned(Tone::Bad, text) }
+}
+
+/// Returns the number of questions per second. Numbers of questions are exact in a floating-point number.
+fn rate(questions: u64, seconds: u64) -> f64 {
+    questions as f64 / seconds.max(1) as f64
 }
 
 /// Renders the records of an answer, those of the additional section last.

@@ -73,3 +73,58 @@ fn f164_a_name_without_records_is_a_negative_result() {
     assert_eq!((code, out.as_str()), (3, ""));
     assert!(err.contains("there is no Service `shop/default`"), "{err}");
 }
+
+fn names(seconds: u64, names: &[(&str, u64, u64, u64)]) -> String {
+    let total = |index: fn(&(&str, u64, u64, u64)) -> u64| names.iter().map(index).sum::<u64>();
+    let list: Vec<_> = names
+        .iter()
+        .map(|(name, questions, missing, failed)| {
+            json!({ "name": name, "questions": questions, "missing": missing, "failed": failed, "uncertain": missing / 100 })
+        })
+        .collect();
+    let total =
+        json!({ "questions": total(|it| it.1), "missing": total(|it| it.2), "failed": total(|it| it.3) });
+    json!({ "seconds": seconds, "total": total, "names": list }).to_string()
+}
+
+/// `dns top` adds the numbers of several DNS servers, and sorts names by questions or by failures. A server that does not
+/// respond is named.
+#[test]
+fn f164_the_busiest_names_of_all_dns_servers_are_shown() {
+    let one = names(
+        100,
+        &[("web.shop.svc.cluster.local", 500, 0, 0), ("www.example.com.svc.cluster.local", 300, 300, 0)],
+    );
+    let two = names(60, &[("web.shop.svc.cluster.local", 60, 0, 0), ("db.example.com", 12, 0, 12)]);
+    let stubs = [one, two].map(|body| Stub::fixed("200 OK", JSON, body));
+    let addresses = stubs.each_ref().map(|stub| stub.url.trim_start_matches("http://").to_owned());
+    let servers = addresses.join(",");
+    let (code, out, err) = run("http://127.0.0.1:9", &["dns", "top", "--server", &servers]);
+    assert_eq!(code, 0, "{err}");
+    let (mut first, mut second) = (addresses[0].clone(), addresses[1].clone());
+    if first.parse::<std::net::SocketAddr>().unwrap() > second.parse().unwrap() {
+        std::mem::swap(&mut first, &mut second);
+    }
+    let lines: Vec<Vec<&str>> = out.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["SERVER", "QUESTIONS/S", "NO", "NAME", "FAILED", "QUESTIONS", "IN"]);
+    assert_eq!([lines[1][0], lines[2][0]], [&*first, &*second]);
+    assert_eq!(lines[4], ["NAME", "QUESTIONS/S", "NO", "NAME", "FAILED", "QUESTIONS", "SERVERS"]);
+    assert_eq!(lines[5], ["web.shop.svc.cluster.local", "6.0", "0", "0", "560", "2"]);
+    assert_eq!(lines[6], ["www.example.com.svc.cluster.local", "~3.0", "300", "0", "~300", "1"]);
+    assert_eq!(lines[7], ["db.example.com", "0.2", "0", "12", "12", "1"]);
+    assert_eq!(stubs[0].first_lines(), ["GET /names HTTP/1.1"]);
+
+    let words = ["dns", "top", "--server", &servers, "--failures", "--limit", "1", "-o", "json"];
+    let (code, out, _) = run("http://127.0.0.1:9", &words);
+    let document: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, document["names"].as_array().unwrap().len()), (0, 1));
+    assert_eq!(document["names"][0]["name"], "www.example.com.svc.cluster.local");
+    assert_eq!(document["servers"].as_array().unwrap().len(), 2);
+
+    let partly = format!("{},127.0.0.1:9", addresses[0]);
+    let (code, out, err) = run("http://127.0.0.1:9", &["dns", "top", "--server", &partly]);
+    assert_eq!((code, out.contains("web.shop")), (3, true));
+    assert!(err.contains("127.0.0.1:9 did not respond"), "{err}");
+    let (code, _, _) = run("http://127.0.0.1:9", &["dns", "top", "--server", "127.0.0.1:9"]);
+    assert_eq!(code, 4);
+}

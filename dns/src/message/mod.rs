@@ -192,6 +192,33 @@ pub(crate) fn is_error(response: &[u8]) -> bool {
     !matches!(code, Some(ResponseCode::NoError | ResponseCode::NXDomain) | None)
 }
 
+/// Result of a question, by which questions are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResponseClass {
+    /// Records, or their absence at a name that exists.
+    Answer,
+    /// The name does not exist.
+    NoName,
+    /// The question failed or was refused.
+    Error,
+}
+
+/// Returns the result in an encoded response.
+pub(crate) fn response_class(response: &[u8]) -> ResponseClass {
+    match response.get(3).map(|flags| ResponseCode::from_low(flags & 0xf)) {
+        Some(ResponseCode::NoError) => ResponseClass::Answer,
+        Some(ResponseCode::NXDomain) => ResponseClass::NoName,
+        _ => ResponseClass::Error,
+    }
+}
+
+/// Returns the name of the only question of an encoded response, in wire format and lower case.
+pub(crate) fn name_of_response(response: &[u8]) -> Option<Vec<u8>> {
+    let has_one_question = response.get(4..6) == Some(&[0, 1]);
+    let end = skip_name(response, HEADER_BYTES).filter(|_| has_one_question)?;
+    Some(response.get(HEADER_BYTES..end)?.to_ascii_lowercase())
+}
+
 /// Turns an error response into one that tells the client to repeat the question over TCP.
 pub(crate) fn truncate_error(response: &mut [u8]) {
     if let Some([_, _, high, low]) = response.first_chunk_mut() {
