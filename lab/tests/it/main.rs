@@ -15,6 +15,7 @@ mod crash;
 mod default_check;
 mod discovery;
 mod disk;
+mod dns_docker;
 mod dns_external;
 mod dns_limits;
 mod dns_over_tls;

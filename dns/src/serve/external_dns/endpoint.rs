@@ -112,10 +112,20 @@ fn to_target(record_type: DnsRecordType, value: &str) -> String {
 
 fn from_target(record_type: DnsRecordType, target: &str) -> String {
     if record_type == DnsRecordType::Txt {
-        let inner = target.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-        return inner.unwrap_or(target).to_owned();
+        return joined_strings(target).unwrap_or_else(|| target.to_owned());
     }
     plain_name(target)
+}
+
+/// Joins the strings of one text record in quotes, such as `"a" "b"`. Returns `None` for a text without quotes.
+fn joined_strings(target: &str) -> Option<String> {
+    let (mut text, mut rest) = (String::new(), target.trim());
+    while !rest.is_empty() {
+        let (string, after) = rest.strip_prefix('"')?.split_once('"')?;
+        text.push_str(string);
+        rest = after.trim_start();
+    }
+    Some(text)
 }
 
 #[cfg(test)]
@@ -123,6 +133,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn the_strings_of_a_text_record_are_joined() {
+        let text = |target| from_target(DnsRecordType::Txt, target);
+        assert_eq!(text(r#""v=spf1 -all""#), "v=spf1 -all");
+        assert_eq!(text(r#""a b" "c""#), "a bc");
+        assert_eq!(text("plain text"), "plain text");
+        assert_eq!(text(r#""open"#), r#""open"#);
+    }
 
     fn place(name: &str) -> Option<(String, u32)> {
         name.ends_with("example.org").then(|| ("example.org".to_owned(), 30))
