@@ -83,6 +83,10 @@ pub(crate) struct Metrics {
     pub(crate) upstream_failures: Counter,
     /// Requests that were sent to another endpoint after a failed attempt.
     pub(crate) retries: Counter,
+    /// Copies of requests that mirrors have answered.
+    pub(crate) mirrors: Counter,
+    /// Copies of requests that were not sent or not answered.
+    pub(crate) mirrors_failed: Counter,
     is_ready: AtomicBool,
 }
 
@@ -132,6 +136,13 @@ impl Default for Metrics {
             "Requests that were sent to another endpoint after a failed attempt",
             retries.clone(),
         );
+        let (mirrors, mirrors_failed) = (Counter::default(), Counter::default());
+        registry.register("mirrors", "Copies of requests that mirrors have answered", mirrors.clone());
+        registry.register(
+            "mirrors_failed",
+            "Copies of requests that were not sent or not answered",
+            mirrors_failed.clone(),
+        );
         let [revision, connected, connections, tunnels, sockets, sockets_failed] = gauges;
         Self {
             registry,
@@ -148,6 +159,8 @@ impl Default for Metrics {
             sockets_failed,
             upstream_failures,
             retries,
+            mirrors,
+            mirrors_failed,
             is_ready: AtomicBool::new(false),
         }
     }

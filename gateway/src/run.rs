@@ -20,7 +20,7 @@ use crate::{
     keys::{Certificates, KeyFollower, RingBuilder},
     listen::{Front, Listeners},
     metrics::Metrics,
-    proxy::{Proxy, ProxyOptions},
+    proxy::{COPIES_MAX, Proxy, ProxyOptions},
     state::{self, NoValues, RouteSink, SharedState},
     upstream::Upstream,
 };
@@ -93,7 +93,8 @@ fn front(
         access_log: args.access_log,
     };
     let upstream = Upstream::new(seconds(args.connect_timeout));
-    let proxy = Proxy { states, upstream, options, metrics: Arc::clone(metrics) };
+    let copies = Arc::new(Semaphore::new(COPIES_MAX));
+    let proxy = Proxy { states, upstream, options, metrics: Arc::clone(metrics), copies };
     Front {
         proxy: Arc::new(proxy),
         metrics: Arc::clone(metrics),

@@ -1,5 +1,7 @@
 //! Connections to endpoints, and the choice of an endpoint by its weight and load.
 
+mod h2c;
+
 use std::{
     collections::HashMap,
     error::Error,
@@ -17,7 +19,9 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
-use model::http::BackendEndpoints;
+use model::http::{BackendEndpoints, BackendProtocol};
+
+use self::h2c::H2cPool;
 
 /// Time after which an idle connection to an endpoint is closed. Many servers close theirs after 60 s or more.
 const POOL_IDLE: Duration = Duration::from_secs(30);
@@ -72,6 +76,7 @@ impl Drop for EndpointUse {
 /// Client of all endpoints, for requests with bodies of one type.
 pub(crate) struct Upstream<B> {
     client: Client<HttpConnector, B>,
+    h2c: H2cPool<B>,
     loads: Mutex<HashMap<SocketAddr, Arc<EndpointLoad>>>,
 }
 
@@ -94,7 +99,7 @@ where
             .http1_max_headers(RESPONSE_HEADERS_MAX)
             .set_host(false)
             .build(connector);
-        Self { client, loads: Mutex::default() }
+        Self { client, h2c: H2cPool::new(connect_timeout), loads: Mutex::default() }
     }
 
     /// Chooses an endpoint: of two random ones, in proportion to their weights, the one that can be connected to and has
@@ -119,22 +124,27 @@ where
         Arc::clone(loads.entry(endpoint).or_default())
     }
 
-    /// Sends a request to an endpoint, over an idle connection if there is one, and returns the head of the response.
+    /// Sends a request to an endpoint in a protocol, over an open connection if there is one, and returns the head of the
+    /// response.
     ///
     /// # Errors
     /// Returns an error if there is no connection or no valid response.
     pub(crate) async fn send(
         &self,
         request: Request<B>,
+        protocol: BackendProtocol,
         endpoint: &EndpointUse,
     ) -> Result<Response<Incoming>, SendError> {
-        let outcome = self.client.request(request).await;
-        let is_unreachable = outcome.as_ref().is_err_and(|error| error.is_connect());
+        let outcome = match protocol {
+            BackendProtocol::Http1 => self.client.request(request).await.map_err(|error| {
+                let text = base::chain(&error);
+                if error.is_connect() { SendError::Connect(text) } else { SendError::Exchange(text) }
+            }),
+            BackendProtocol::H2c => self.h2c.send(request, endpoint.address).await,
+        };
+        let is_unreachable = matches!(outcome, Err(SendError::Connect(_)));
         endpoint.load.is_failing.store(is_unreachable, Ordering::Relaxed);
-        outcome.map_err(|error| {
-            let text = base::chain(&error);
-            if is_unreachable { SendError::Connect(text) } else { SendError::Exchange(text) }
-        })
+        outcome
     }
 }
 

@@ -1,8 +1,10 @@
 //! Values that are valid by construction: names, addresses, bounded numbers, durations and secrets.
 
 pub mod age;
+pub mod app_protocol;
 pub mod community;
 pub mod domain_name;
+pub mod gateway_duration;
 pub mod hostname_pattern;
 pub mod interval_set;
 pub mod name;

@@ -16,7 +16,7 @@ use crate::terminal::{
 pub fn explanation(answer: &Value, style: Style) -> String {
     let whole: HttpExplanation = decode_or_default(Some(answer));
     let tone = match whole.decision {
-        HttpOutcome::Forward | HttpOutcome::Redirect => Tone::Good,
+        HttpOutcome::Forward | HttpOutcome::Redirect | HttpOutcome::Preflight => Tone::Good,
         HttpOutcome::Fail | HttpOutcome::Refuse => Tone::Bad,
     };
     let status = whole.status.map(|status| format!(" {status}")).unwrap_or_default();

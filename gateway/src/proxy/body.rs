@@ -5,19 +5,22 @@ use std::{
     io,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, ready},
     time::Duration,
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::Request;
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use model::http::RuleId;
-use tokio::time::{Sleep, sleep};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, Sleep, sleep, sleep_until},
+};
 
 use super::Proxy;
 use crate::{
@@ -29,17 +32,22 @@ use crate::{
 /// Error of a body.
 pub(crate) type BodyError = Box<dyn Error + Send + Sync>;
 
-/// Body that ends with an error if it makes no progress for too long.
+/// Maximum size of a body of which mirrors receive a copy, in bytes.
+const COPY_BYTES_MAX: usize = 1024 * 1024;
+
+/// Body that ends with an error if it makes no progress for too long, or takes too long as a whole.
 pub(crate) struct IdleBody {
     inner: Incoming,
     idle: Duration,
+    /// Latest end of the body, if it has one.
+    end: Option<Pin<Box<Sleep>>>,
     /// End of the wait for the next part, if there is one. The time in which nobody reads the body does not count.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl IdleBody {
-    pub(super) fn new(inner: Incoming, idle: Duration) -> Self {
-        Self { inner, idle, deadline: None }
+    pub(super) fn new(inner: Incoming, idle: Duration, end: Option<Instant>) -> Self {
+        Self { inner, idle, end: end.map(|end| Box::pin(sleep_until(end))), deadline: None }
     }
 }
 
@@ -52,6 +60,10 @@ impl Body for IdleBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
+        let timed_out = || Poll::Ready(Some(Err(io::Error::from(io::ErrorKind::TimedOut).into())));
+        if this.end.as_mut().is_some_and(|end| end.as_mut().poll(cx).is_ready()) {
+            return timed_out();
+        }
         match Pin::new(&mut this.inner).poll_frame(cx) {
             Poll::Ready(frame) => {
                 this.deadline = None;
@@ -60,7 +72,7 @@ impl Body for IdleBody {
             Poll::Pending => {
                 let deadline = this.deadline.get_or_insert_with(|| Box::pin(sleep(this.idle)));
                 ready!(deadline.as_mut().poll(cx));
-                Poll::Ready(Some(Err(io::Error::from(io::ErrorKind::TimedOut).into())))
+                timed_out()
             }
         }
     }
@@ -76,26 +88,109 @@ impl Body for IdleBody {
 
 /// Body of a request, which can be sent again as long as no attempt has read a part of it.
 #[derive(Clone)]
-pub(crate) struct RequestBody(Arc<SharedBody>);
+pub(crate) struct RequestBody(BodySource);
+
+#[derive(Clone)]
+enum BodySource {
+    /// Body of a client.
+    Client(Arc<SharedBody>),
+    /// Copy of a body for a mirror.
+    Copy(Full<Bytes>),
+}
 
 struct SharedBody {
-    inner: Mutex<IdleBody>,
+    inner: Mutex<CopiedBody>,
     is_begun: AtomicBool,
+}
+
+/// Body of a client, and the copy of its parts for mirrors.
+struct CopiedBody {
+    body: IdleBody,
+    copy: Option<BodyCopy>,
+}
+
+struct BodyCopy {
+    bytes: BytesMut,
+    receivers: Vec<oneshot::Sender<Bytes>>,
+}
+
+impl CopiedBody {
+    /// Adds a part to the copy. A body that is too large has no copy.
+    fn extend(&mut self, part: &Bytes) {
+        if let Some(copy) = &mut self.copy {
+            copy.bytes.extend_from_slice(part);
+            if copy.bytes.len() > COPY_BYTES_MAX {
+                self.copy = None;
+            }
+        }
+    }
+
+    /// Sends the copy if the body has ended.
+    fn finish(&mut self) {
+        let Some(copy) = self.copy.take() else { return };
+        let bytes = copy.bytes.freeze();
+        for receiver in copy.receivers {
+            // A receiver that has ended needs no copy.
+            let _ = receiver.send(bytes.clone());
+        }
+    }
 }
 
 impl RequestBody {
     pub(super) fn new(inner: Incoming, idle: Duration) -> Self {
-        let inner = Mutex::new(IdleBody::new(inner, idle));
-        Self(Arc::new(SharedBody { inner, is_begun: AtomicBool::new(false) }))
+        let inner = Mutex::new(CopiedBody { body: IdleBody::new(inner, idle, None), copy: None });
+        Self(BodySource::Client(Arc::new(SharedBody { inner, is_begun: AtomicBool::new(false) })))
+    }
+
+    pub(super) fn of_copy(bytes: Bytes) -> Self {
+        Self(BodySource::Copy(Full::new(bytes)))
+    }
+
+    /// Returns receivers of a copy of the body, which it sends at its end. They receive none if the body is too large or cut
+    /// off.
+    pub(super) fn copies(&self, count: usize) -> Vec<oneshot::Receiver<Bytes>> {
+        let BodySource::Client(shared) = &self.0 else { return Vec::new() };
+        let (receivers, copies) = (0..count).map(|_| oneshot::channel()).unzip();
+        let mut inner = shared.lock();
+        inner.copy = Some(BodyCopy { bytes: BytesMut::new(), receivers });
+        if inner.body.is_end_stream() {
+            inner.finish();
+        }
+        copies
     }
 
     /// Returns true if an attempt has read a part of the body.
     pub(super) fn is_begun(&self) -> bool {
-        self.0.is_begun.load(Ordering::Relaxed)
+        match &self.0 {
+            BodySource::Client(shared) => shared.is_begun.load(Ordering::Relaxed),
+            BodySource::Copy(_) => false,
+        }
+    }
+}
+
+impl SharedBody {
+    fn lock(&self) -> MutexGuard<'_, CopiedBody> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut IdleBody) -> T) -> T {
-        work(&mut self.0.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let mut inner = self.lock();
+        let polled = ready!(Pin::new(&mut inner.body).poll_frame(cx));
+        self.is_begun.store(true, Ordering::Relaxed);
+        match &polled {
+            Some(Ok(frame)) => {
+                if let Some(part) = frame.data_ref() {
+                    inner.extend(part);
+                }
+                // Senders do not read a body after its end.
+                if inner.body.is_end_stream() {
+                    inner.finish();
+                }
+            }
+            Some(Err(_)) => inner.copy = None,
+            None => inner.finish(),
+        }
+        Poll::Ready(polled)
     }
 }
 
@@ -107,19 +202,24 @@ impl Body for RequestBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let polled = self.with(|inner| Pin::new(inner).poll_frame(cx));
-        if polled.is_ready() {
-            self.0.is_begun.store(true, Ordering::Relaxed);
+        match &mut self.get_mut().0 {
+            BodySource::Client(shared) => shared.poll_frame(cx),
+            BodySource::Copy(bytes) => Pin::new(bytes).poll_frame(cx).map_err(|never| match never {}),
         }
-        polled
     }
 
     fn is_end_stream(&self) -> bool {
-        self.with(|inner| inner.is_end_stream())
+        match &self.0 {
+            BodySource::Client(shared) => shared.lock().body.is_end_stream(),
+            BodySource::Copy(bytes) => bytes.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.with(|inner| inner.size_hint())
+        match &self.0 {
+            BodySource::Client(shared) => shared.lock().body.size_hint(),
+            BodySource::Copy(bytes) => bytes.size_hint(),
+        }
     }
 }
 
@@ -136,8 +236,22 @@ impl Content {
         Self::Text(Full::new(text.into()))
     }
 
-    pub(super) fn relayed(inner: Incoming, idle: Duration, endpoint: EndpointUse) -> Self {
-        Self::Relayed { inner: IdleBody::new(inner, idle), _endpoint: endpoint }
+    /// Returns an empty body instead of a text of the gateway.
+    pub(super) fn without_text(self) -> Self {
+        match self {
+            Self::Text(_) => Self::text(String::new()),
+            relayed @ Self::Relayed { .. } => relayed,
+        }
+    }
+
+    /// Creates the body of a response of an endpoint, which ends at `end` at the latest.
+    pub(super) fn relayed(
+        inner: Incoming,
+        idle: Duration,
+        end: Option<Instant>,
+        endpoint: EndpointUse,
+    ) -> Self {
+        Self::Relayed { inner: IdleBody::new(inner, idle, end), _endpoint: endpoint }
     }
 }
 

@@ -1,7 +1,10 @@
 //! Changes of headers by the filters of a rule.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
-use model::kinds::http_route::{HeaderField, HeaderModifier};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use model::{
+    http::{CORS_RESPONSE_HEADERS, CompiledFilters},
+    kinds::http_route::{HeaderField, HeaderModifier},
+};
 
 /// Changes headers in the order remove, set, add.
 pub(super) fn modify(headers: &mut HeaderMap, modifier: &HeaderModifier) {
@@ -15,6 +18,40 @@ pub(super) fn modify(headers: &mut HeaderMap, modifier: &HeaderModifier) {
     for (name, value) in add.iter().filter_map(parsed) {
         headers.append(name, value);
     }
+}
+
+/// Changes the headers of a response by the filters of its rule and backend.
+pub(super) fn modify_response<'a>(
+    headers: &mut HeaderMap,
+    filters: impl IntoIterator<Item = &'a CompiledFilters>,
+) {
+    for modifier in filters.into_iter().filter_map(|filters| filters.response_headers.as_ref()) {
+        modify(headers, modifier);
+    }
+}
+
+/// Replaces the headers of an endpoint for pages of other origins by those of the gateway.
+pub(super) fn set_cors(headers: &mut HeaderMap, added: &[(&'static str, String)]) {
+    for name in CORS_RESPONSE_HEADERS {
+        headers.remove(name);
+    }
+    for (name, value) in added.iter().filter_map(header_of) {
+        // Endpoints have values of `Vary` of their own.
+        if name == header::VARY {
+            headers.append(name, value);
+        } else {
+            headers.insert(name, value);
+        }
+    }
+}
+
+/// Inserts headers of the gateway. Values that are no valid headers are left out.
+pub(super) fn insert(headers: &mut HeaderMap, added: &[(&'static str, String)]) {
+    headers.extend(added.iter().filter_map(header_of));
+}
+
+fn header_of((name, value): &(&'static str, String)) -> Option<(HeaderName, HeaderValue)> {
+    Some((HeaderName::from_static(name), HeaderValue::from_str(value).ok()?))
 }
 
 /// Returns a header in the types of the HTTP library. Admission accepts only valid ones.

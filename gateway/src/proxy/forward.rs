@@ -1,19 +1,25 @@
 //! Forwarding of requests to endpoints, with further attempts at other endpoints.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, uri::PathAndQuery,
 };
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
-use tokio::{io::copy_bidirectional, time::timeout};
+use model::{
+    http::BackendProtocol, kinds::http_route::RouteRetry, primitives::gateway_duration::GatewayDuration,
+};
+use tokio::{
+    io::copy_bidirectional,
+    time::{Instant, sleep, timeout_at},
+};
 
 use super::{
     Forwarding, Proxy,
     body::{AccessRecord, Content, RequestBody},
     filters,
-    head::{RequestOrigin, is_websocket, remove_hop_headers, set_forwarded},
+    head::{RequestOrigin, accepts_trailers, is_websocket, remove_hop_headers, set_forwarded},
     is_idempotent,
 };
 use crate::{
@@ -21,7 +27,7 @@ use crate::{
     upstream::{EndpointUse, SendError},
 };
 
-/// Maximum number of attempts for one request.
+/// Maximum number of attempts for one request, unless its rule has a number.
 const ATTEMPTS_MAX: usize = 3;
 
 /// Reason for which no endpoint answered a request.
@@ -58,23 +64,110 @@ impl ForwardFailure {
 }
 
 /// Request in the form in which each attempt sends it.
-struct Outgoing {
+#[derive(Clone)]
+pub(super) struct Outgoing {
     method: Method,
     path: PathAndQuery,
     headers: HeaderMap,
-    body: RequestBody,
+    /// True if the client of the request accepts trailers.
+    has_trailers: bool,
+    pub(super) body: RequestBody,
 }
 
 impl Outgoing {
-    fn request(&self, endpoint: SocketAddr) -> Result<Request<RequestBody>, ForwardFailure> {
-        let uri = Uri::builder().scheme("http").authority(endpoint.to_string());
-        let uri = uri.path_and_query(self.path.clone()).build();
+    /// Returns the request with another body.
+    pub(super) fn with_body(&self, body: RequestBody) -> Self {
+        Self { body, ..self.clone() }
+    }
+
+    /// Returns the request for an endpoint in a protocol.
+    pub(super) fn request(
+        &self,
+        endpoint: SocketAddr,
+        protocol: BackendProtocol,
+    ) -> Result<Request<RequestBody>, ForwardFailure> {
+        let mut headers = self.headers.clone();
+        let (authority, version) = match protocol {
+            BackendProtocol::Http1 => (endpoint.to_string(), Version::HTTP_11),
+            BackendProtocol::H2c => {
+                if self.has_trailers {
+                    headers.insert(header::TE, HeaderValue::from_static("trailers"));
+                }
+                let host = headers.remove(header::HOST);
+                let host = host.and_then(|host| host.to_str().map(str::to_owned).ok());
+                (host.unwrap_or_else(|| endpoint.to_string()), Version::HTTP_2)
+            }
+        };
+        let uri = Uri::builder().scheme("http").authority(authority).path_and_query(self.path.clone());
         let mut request = Request::new(self.body.clone());
         *request.method_mut() = self.method.clone();
-        *request.uri_mut() = uri.map_err(|_| ForwardFailure::InvalidTarget)?;
-        *request.version_mut() = Version::HTTP_11;
-        *request.headers_mut() = self.headers.clone();
+        *request.uri_mut() = uri.build().map_err(|_| ForwardFailure::InvalidTarget)?;
+        *request.version_mut() = version;
+        *request.headers_mut() = headers;
         Ok(request)
+    }
+}
+
+/// Limits of the time for a request (field `timeouts` of its rule).
+struct TimeLimits {
+    /// End of the request with its response.
+    end: Option<Instant>,
+    /// Maximum time of one attempt with its response.
+    attempt: Option<Duration>,
+    /// Maximum time for the head of a response.
+    head: Option<Duration>,
+}
+
+impl TimeLimits {
+    fn new(forwarding: &Forwarding, response_timeout: Duration) -> Self {
+        let timeouts = &forwarding.rule.timeouts;
+        let is_default = timeouts.request.is_none() && timeouts.backend_request.is_none();
+        Self {
+            end: timeouts.request.and_then(GatewayDuration::limit).map(|limit| Instant::now() + limit),
+            attempt: timeouts.backend_request.and_then(GatewayDuration::limit),
+            head: is_default.then_some(response_timeout),
+        }
+    }
+
+    /// Returns the ends of an attempt that begins now: that of the head of its response, and that of the whole response.
+    fn ends(&self) -> (Option<Instant>, Option<Instant>) {
+        let after = |limit: Option<Duration>| limit.map(|limit| Instant::now() + limit);
+        let earlier = |one: Option<Instant>, other| one.into_iter().chain(other).min();
+        let end = earlier(self.end, after(self.attempt));
+        (earlier(end, after(self.head)), end)
+    }
+}
+
+/// Rules for the repetition of a request (field `retry` of its rule).
+struct RetryRules<'a> {
+    attempts_max: usize,
+    /// Status codes after which a request is repeated.
+    codes: &'a [u16],
+    backoff: Duration,
+    /// True if a request may be repeated that an endpoint may have received.
+    is_idempotent: bool,
+    /// True if a request is repeated after the end of the time of an attempt.
+    after_timeout: bool,
+}
+
+impl<'a> RetryRules<'a> {
+    fn new(retry: Option<&'a RouteRetry>, is_idempotent: bool) -> Self {
+        let attempts = retry.and_then(|retry| retry.attempts).and_then(|count| usize::try_from(count).ok());
+        Self {
+            attempts_max: attempts.map_or(ATTEMPTS_MAX, |attempts| attempts + 1),
+            codes: retry.map_or(&[], |retry| &retry.codes),
+            backoff: retry.and_then(|retry| retry.backoff?.limit()).unwrap_or_default(),
+            is_idempotent,
+            after_timeout: retry.is_some() && is_idempotent,
+        }
+    }
+}
+
+/// Waits for the result of a future until `end`; `None` stands for no limit.
+async fn within<T>(end: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
+    match end {
+        Some(end) => timeout_at(end, work).await.ok(),
+        None => Some(work.await),
     }
 }
 
@@ -84,16 +177,24 @@ impl Proxy {
     /// # Errors
     /// Returns the reason if no endpoint answers.
     pub(super) async fn forward(
-        &self,
+        self: &Arc<Self>,
         connection: &Arc<ConnectionState>,
         mut request: Request<Incoming>,
-        forwarding: Forwarding,
+        forwarding: &Forwarding,
         record: &mut AccessRecord,
     ) -> Result<Response<Content>, ForwardFailure> {
         let client = is_websocket(&request).then(|| hyper::upgrade::on(&mut request));
-        let outgoing = self.outgoing(connection, request, &forwarding, client.is_some())?;
-        let (response, endpoint) = self.attempt(&outgoing, &forwarding, record).await?;
-        self.relay(connection, response, endpoint, client)
+        let outgoing = self.outgoing(connection, request, forwarding, client.is_some())?;
+        if client.is_none() {
+            self.mirror(&outgoing, &forwarding.mirrors);
+        }
+        // No server accepts WebSocket in a request of HTTP/2 with `Upgrade`.
+        let protocol = match client {
+            Some(_) => BackendProtocol::Http1,
+            None => forwarding.endpoints.protocol(),
+        };
+        let (response, endpoint, end) = self.attempt(&outgoing, forwarding, protocol, record).await?;
+        self.relay(connection, response, (endpoint, end), client)
     }
 
     fn outgoing(
@@ -114,6 +215,7 @@ impl Proxy {
         let authority = parts.uri.authority().and_then(|one| HeaderValue::from_str(one.as_str()).ok());
         let mut headers = parts.headers;
         let host = authority.or_else(|| headers.get(header::HOST).cloned());
+        let has_trailers = accepts_trailers(&headers);
         remove_hop_headers(&mut headers);
         // The gateway has answered it, and an endpoint would answer once more.
         headers.remove(header::EXPECT);
@@ -125,7 +227,8 @@ impl Proxy {
             trusted,
         };
         set_forwarded(&mut headers, host.clone(), &origin);
-        if let Some(modifier) = &forwarding.rule.request_headers {
+        let all = [&forwarding.rule.filters, &forwarding.backend.filters];
+        for modifier in all.into_iter().filter_map(|filters| filters.request_headers.as_ref()) {
             filters::modify(&mut headers, modifier);
         }
         let new_host = forwarding.host.as_ref().and_then(|host| HeaderValue::from_str(host).ok());
@@ -137,7 +240,7 @@ impl Proxy {
             headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         }
         let body = RequestBody::new(body, self.options.idle);
-        Ok(Outgoing { method: parts.method, path, headers, body })
+        Ok(Outgoing { method: parts.method, path, headers, has_trailers, body })
     }
 
     /// Sends a request to one endpoint after another, until one answers. An endpoint that may have received the request
@@ -146,31 +249,44 @@ impl Proxy {
         &self,
         outgoing: &Outgoing,
         forwarding: &Forwarding,
+        protocol: BackendProtocol,
         record: &mut AccessRecord,
-    ) -> Result<(Response<Incoming>, EndpointUse), ForwardFailure> {
+    ) -> Result<(Response<Incoming>, EndpointUse, Option<Instant>), ForwardFailure> {
         let mut tried = Vec::new();
+        let limits = TimeLimits::new(forwarding, self.options.response_timeout);
+        let retry = RetryRules::new(forwarding.rule.retry.as_ref(), is_idempotent(&outgoing.method));
         loop {
             let endpoint = self.upstream.choose(&forwarding.endpoints, &tried);
             let endpoint = endpoint.ok_or(ForwardFailure::NoEndpoint)?;
             record.endpoint = Some(endpoint.address());
             tried.push(endpoint.address());
-            let request = outgoing.request(endpoint.address())?;
-            let sent = timeout(self.options.response_timeout, self.upstream.send(request, &endpoint)).await;
+            let request = outgoing.request(endpoint.address(), protocol)?;
+            let (head_end, end) = limits.ends();
+            let sent = within(head_end, self.upstream.send(request, protocol, &endpoint)).await;
+            let is_last = outgoing.body.is_begun() || tried.len() >= retry.attempts_max;
             let (failure, may_repeat) = match sent {
-                Ok(Ok(response)) => return Ok((response, endpoint)),
-                Ok(Err(SendError::Connect(error))) => {
+                Some(Ok(response)) if is_last || !retry.codes.contains(&response.status().as_u16()) => {
+                    return Ok((response, endpoint, end));
+                }
+                Some(Ok(_)) => (ForwardFailure::Upstream, true),
+                Some(Err(SendError::Connect(error))) => {
                     tracing::debug!(endpoint = %endpoint.address(), error, "no connection to an endpoint");
                     (ForwardFailure::Upstream, true)
                 }
-                Ok(Err(SendError::Exchange(error))) => {
+                Some(Err(SendError::Exchange(error))) => {
                     tracing::debug!(endpoint = %endpoint.address(), error, "no response of an endpoint");
-                    (ForwardFailure::Upstream, is_idempotent(&outgoing.method))
+                    (ForwardFailure::Upstream, retry.is_idempotent)
                 }
-                Err(_elapsed) => (ForwardFailure::Timeout, false),
+                None => (ForwardFailure::Timeout, retry.after_timeout),
             };
             self.metrics.upstream_failures.inc();
-            if !may_repeat || outgoing.body.is_begun() || tried.len() >= ATTEMPTS_MAX {
+            if !may_repeat || is_last {
                 return Err(failure);
+            }
+            // A pause that is longer than the request may take ends it.
+            let pause = within(limits.end, sleep(retry.backoff)).await;
+            if pause.is_none() || limits.end.is_some_and(|end| Instant::now() >= end) {
+                return Err(ForwardFailure::Timeout);
             }
             self.metrics.retries.inc();
         }
@@ -181,7 +297,7 @@ impl Proxy {
         &self,
         connection: &Arc<ConnectionState>,
         mut response: Response<Incoming>,
-        endpoint: EndpointUse,
+        (endpoint, end): (EndpointUse, Option<Instant>),
         client: Option<OnUpgrade>,
     ) -> Result<Response<Content>, ForwardFailure> {
         let is_switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
@@ -190,7 +306,7 @@ impl Proxy {
         remove_hop_headers(&mut parts.headers);
         parts.version = Version::HTTP_11;
         let Some(upgraded) = upgraded else {
-            let content = Content::relayed(body, self.options.idle, endpoint);
+            let content = Content::relayed(body, self.options.idle, end, endpoint);
             return Ok(Response::from_parts(parts, content));
         };
         // An endpoint must not switch to a protocol that the client did not ask for.

@@ -91,6 +91,12 @@ pub(super) fn remove_hop_headers(headers: &mut HeaderMap) {
     }
 }
 
+/// Returns true if the sender of a request accepts trailers, as clients of gRPC do (RFC 9110 §10.1.4).
+pub(super) fn accepts_trailers(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::TE).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case("trailers"))
+}
+
 /// Origin of a request.
 pub(super) struct RequestOrigin<'a> {
     /// Address of the client, or of a proxy in front.

@@ -4,6 +4,7 @@ mod body;
 mod filters;
 mod forward;
 mod head;
+mod mirror;
 #[cfg(test)]
 mod tests;
 
@@ -12,9 +13,12 @@ use std::{borrow::Cow, convert::Infallible, sync::Arc, time::Duration};
 use http::{Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use ipnet::IpNet;
-use model::http::{BackendEndpoints, CompiledRule, Decision, HttpTable, RequestHead, route};
-use tokio::sync::watch;
+use model::http::{
+    BackendEndpoints, CompiledBackend, CompiledRule, CorsHeaders, Decision, HttpTable, RequestHead, route,
+};
+use tokio::sync::{Semaphore, watch};
 
+pub(crate) use self::mirror::COPIES_MAX;
 use self::{
     body::{AccessRecord, RequestBody, ResponseBody},
     head::Target,
@@ -40,17 +44,14 @@ pub(crate) struct Proxy {
     pub(crate) upstream: Upstream<RequestBody>,
     pub(crate) options: ProxyOptions,
     pub(crate) metrics: Arc<Metrics>,
+    /// Limit of the number of copies for mirrors.
+    pub(crate) copies: Arc<Semaphore>,
 }
 
 /// Decision for a request, independent of the state that it follows from.
 enum Step {
     /// The gateway answers itself.
-    Answer {
-        status: StatusCode,
-        text: &'static str,
-        location: Option<String>,
-        rule: Option<Arc<CompiledRule>>,
-    },
+    Answer { status: StatusCode, text: &'static str, headers: CorsHeaders, rule: Option<Arc<CompiledRule>> },
     /// An endpoint answers.
     Forward(Forwarding),
 }
@@ -58,11 +59,16 @@ enum Step {
 /// Request that is forwarded.
 pub(crate) struct Forwarding {
     rule: Arc<CompiledRule>,
+    backend: Arc<CompiledBackend>,
     endpoints: Arc<BackendEndpoints>,
     /// New path; `None` if the path of the request remains.
     path: Option<String>,
     /// New host name; `None` if that of the request remains.
     host: Option<String>,
+    /// Endpoints of the Services that receive copies.
+    mirrors: Vec<Arc<BackendEndpoints>>,
+    /// Headers of the response for pages of other origins.
+    cors: CorsHeaders,
 }
 
 impl Proxy {
@@ -74,36 +80,45 @@ impl Proxy {
     ) -> Result<Response<ResponseBody>, Infallible> {
         let mut record = AccessRecord::new(&self, &connection, &request);
         let state = self.states.borrow().clone();
+        let is_head = request.method() == Method::HEAD;
         let step = match (Target::of(&request), state) {
             (Err(text), _) => answer_of(StatusCode::BAD_REQUEST, text),
             (_, None) => answer_of(StatusCode::SERVICE_UNAVAILABLE, "the routes are not known yet"),
             (Ok(target), Some(state)) => decide(state.table(), &connection, &target, &request),
         };
         let (response, of_rule) = match step {
-            Step::Answer { status, text, location, rule } => (own_response(status, text, location), rule),
+            Step::Answer { status, text, headers, rule } => {
+                let mut response = own_response(status, text, &headers);
+                let of_rule = rule.as_ref().map(|rule| &rule.filters);
+                filters::modify_response(response.headers_mut(), of_rule);
+                (response, rule)
+            }
             Step::Forward(forwarding) => {
-                let rule = Arc::clone(&forwarding.rule);
-                let response = self.forward(&connection, request, forwarding, &mut record).await;
-                (
-                    response.unwrap_or_else(|failure| own_response(failure.status(), failure.text(), None)),
-                    Some(rule),
-                )
+                let response = self.forward(&connection, request, &forwarding, &mut record).await;
+                let mut response =
+                    response.unwrap_or_else(|failure| own_response(failure.status(), failure.text(), &[]));
+                let Forwarding { rule, backend, cors, .. } = forwarding;
+                let headers = response.headers_mut();
+                if rule.cors.is_some() {
+                    filters::set_cors(headers, &cors);
+                }
+                filters::modify_response(headers, [&rule.filters, &backend.filters]);
+                (response, Some(rule))
             }
         };
-        let (mut parts, body) = response.into_parts();
+        let (parts, body) = response.into_parts();
         if let Some(rule) = &of_rule {
             record.set_route(&rule.id);
-            if let Some(modifier) = &rule.response_headers {
-                filters::modify(&mut parts.headers, modifier);
-            }
         }
         record.status = parts.status.as_u16();
+        // Clients of HTTP/2 reject a response to HEAD that has a body (RFC 9110 §9.3.2).
+        let body = if is_head { body.without_text() } else { body };
         Ok(Response::from_parts(parts, ResponseBody::new(body, record)))
     }
 }
 
 fn answer_of(status: StatusCode, text: &'static str) -> Step {
-    Step::Answer { status, text, location: None, rule: None }
+    Step::Answer { status, text, headers: Vec::new(), rule: None }
 }
 
 fn decide(
@@ -130,32 +145,45 @@ fn decide(
         Decision::Fail { failure, rule } => {
             // The status codes of the model are valid.
             let status = StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            Step::Answer { status, text: failure.message(), location: None, rule: rule.cloned() }
+            Step::Answer { status, text: failure.message(), headers: Vec::new(), rule: rule.cloned() }
         }
         Decision::Redirect { rule, status, location } => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::FOUND);
             let rule = Some(Arc::clone(rule));
-            Step::Answer { status, text: "", location: Some(location), rule }
+            Step::Answer { status, text: "", headers: vec![("location", location)], rule }
         }
-        Decision::Forward { rule, backend: _, endpoints, path, host } => Step::Forward(Forwarding {
-            rule: Arc::clone(rule),
-            endpoints: Arc::clone(endpoints),
-            path,
-            host: host.map(str::to_owned),
-        }),
+        Decision::Preflight { rule, headers } => {
+            let rule = Some(Arc::clone(rule));
+            Step::Answer { status: StatusCode::NO_CONTENT, text: "", headers, rule }
+        }
+        Decision::Forward { rule, backend, endpoints, path, host, mirrors, cors } => {
+            Step::Forward(Forwarding {
+                rule: Arc::clone(rule),
+                backend: Arc::clone(backend),
+                endpoints: Arc::clone(endpoints),
+                path,
+                host: host.map(str::to_owned),
+                mirrors: mirrors.into_iter().map(|(_, endpoints)| Arc::clone(endpoints)).collect(),
+                cors,
+            })
+        }
     }
 }
 
 /// Creates a response of the gateway itself.
-fn own_response(status: StatusCode, text: &'static str, location: Option<String>) -> Response<body::Content> {
+fn own_response(
+    status: StatusCode,
+    text: &'static str,
+    added: &[(&'static str, String)],
+) -> Response<body::Content> {
     let text = if text.is_empty() { String::new() } else { format!("{text}\n") };
     let mut response = Response::new(body::Content::text(text));
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain; charset=utf-8"));
-    if let Some(location) = location.and_then(|text| header::HeaderValue::from_str(&text).ok()) {
-        headers.insert(header::LOCATION, location);
+    if status != StatusCode::NO_CONTENT {
+        headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain; charset=utf-8"));
     }
+    filters::insert(headers, added);
     response
 }
 

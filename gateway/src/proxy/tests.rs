@@ -1,10 +1,13 @@
 //! Requests through real sockets: a gateway with the listeners of a Gateway, and endpoints on this machine.
 
+mod conformance;
+mod grpc;
+mod limits;
 mod secure;
 
 use std::{
     collections::BTreeSet,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{Ipv4Addr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -31,7 +34,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Proxy, ProxyOptions};
+use super::{COPIES_MAX, Proxy, ProxyOptions};
 use crate::{
     gate::GateTimes,
     keys::{CertificateRing, Certificates},
@@ -108,6 +111,18 @@ impl TestGateway {
         let listeners = json!({"listeners": listeners});
         let gateway = object("Gateway", "edge", &listeners);
         let snapshot = Snapshot::from_objects(Revision(1), objects.into_iter().chain([gateway]));
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        Self::serve(snapshot, address, certificates, times).await
+    }
+
+    /// Starts a gateway with the listeners of all Gateways at one address, and waits until it listens on the port of
+    /// `address`.
+    async fn serve(
+        snapshot: Snapshot,
+        address: SocketAddr,
+        certificates: Certificates,
+        times: GateTimes,
+    ) -> Self {
         let state = HttpState::new(Arc::new(BTreeSet::new()), snapshot);
         let (sender, states) = watch::channel(Some(Arc::new(state)));
         let metrics = Arc::new(Metrics::default());
@@ -118,7 +133,9 @@ impl TestGateway {
             access_log: false,
         };
         let upstream = Upstream::new(Duration::from_secs(2));
-        let proxy = Proxy { states: states.clone(), upstream, options, metrics: Arc::clone(&metrics) };
+        let copies = Arc::new(Semaphore::new(COPIES_MAX));
+        let proxy =
+            Proxy { states: states.clone(), upstream, options, metrics: Arc::clone(&metrics), copies };
         let front = Arc::new(Front {
             proxy: Arc::new(proxy),
             metrics,
@@ -127,11 +144,10 @@ impl TestGateway {
             times,
             connections: TaskTracker::new(),
         });
-        let addresses: Vec<IpAddr> = vec![Ipv4Addr::LOCALHOST.into()];
+        let addresses = vec![address.ip()];
         let stop = CancellationToken::new();
         let listeners = Listeners { addresses, states, front: Arc::clone(&front) };
         tokio::spawn(listeners.run(stop.clone()));
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         while TcpStream::connect(address).await.is_err() {
             tokio::task::yield_now().await;
         }

@@ -6,7 +6,7 @@ use crate::{
     cluster::snapshot::Snapshot,
     compile::compile,
     kinds::{resource::ServiceKey, service::Protocol},
-    primitives::quantity::Port,
+    primitives::{app_protocol::AppProtocol, quantity::Port},
     program::usable,
 };
 
@@ -34,19 +34,42 @@ pub struct HttpEndpoint {
     pub weight: u16,
 }
 
+/// Protocol in which endpoints receive requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BackendProtocol {
+    /// HTTP/1.1.
+    #[default]
+    Http1,
+    /// HTTP/2 without encryption, with prior knowledge (RFC 9113 §3.3).
+    H2c,
+}
+
 /// Endpoints of a Service port that receive new requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BackendEndpoints {
     endpoints: Vec<HttpEndpoint>,
     total: u64,
+    protocol: BackendProtocol,
 }
 
 impl BackendEndpoints {
-    /// Creates a list of endpoints.
+    /// Creates a list of endpoints with HTTP/1.1.
     #[must_use]
     pub fn new(endpoints: Vec<HttpEndpoint>) -> Self {
         let total = endpoints.iter().map(|endpoint| u64::from(endpoint.weight)).sum();
-        Self { endpoints, total }
+        Self { endpoints, total, protocol: BackendProtocol::Http1 }
+    }
+
+    /// Returns the endpoints with another protocol.
+    #[must_use]
+    pub fn with_protocol(self, protocol: BackendProtocol) -> Self {
+        Self { protocol, ..self }
+    }
+
+    /// Returns the protocol of the endpoints.
+    #[must_use]
+    pub const fn protocol(&self) -> BackendProtocol {
+        self.protocol
     }
 
     /// Returns the endpoints, ordered by address within each IP family.
@@ -86,6 +109,8 @@ pub enum BackendProblem {
     NoPort,
     /// The endpoints of the Service expect the PROXY protocol, which the gateway does not send.
     ProxyProtocol,
+    /// The application protocol of the port includes TLS, which the gateway does not use to endpoints.
+    Protocol,
 }
 
 /// Returns the endpoints of a backend that receive new requests: the ready ones in service or, if none is ready, those
@@ -103,12 +128,16 @@ pub fn resolve_backend(snapshot: &Snapshot, key: &BackendKey) -> Result<BackendE
         return Err(BackendProblem::ProxyProtocol);
     }
     let spec = snapshot.service(&key.service).and_then(|object| object.as_service());
-    if spec.is_none_or(|spec| spec.disabled) {
-        return Ok(BackendEndpoints::default());
-    }
+    let Some(spec) = spec.filter(|spec| !spec.disabled) else { return Ok(BackendEndpoints::default()) };
+    let of_port = spec.ports.iter().find(|one| one.port == key.port && one.protocol == Protocol::Tcp);
+    let protocol = match of_port.and_then(|one| one.app_protocol.as_ref()).map(AppProtocol::as_str) {
+        Some("kubernetes.io/h2c") => BackendProtocol::H2c,
+        Some("kubernetes.io/wss" | "https") => return Err(BackendProblem::Protocol),
+        Some(_) | None => BackendProtocol::Http1,
+    };
     let endpoints = usable(port).into_iter().map(|endpoint| HttpEndpoint {
         address: SocketAddr::new(endpoint.address, endpoint.port.get()),
         weight: endpoint.weight.0,
     });
-    Ok(BackendEndpoints::new(endpoints.collect()))
+    Ok(BackendEndpoints::new(endpoints.collect()).with_protocol(protocol))
 }

@@ -4,8 +4,10 @@ use std::{borrow::Cow, net::IpAddr, sync::Arc};
 
 use super::{
     backend::{BackendEndpoints, BackendKey},
+    cors::{self, CorsHeaders},
     rewrite::{location, modify_path},
-    table::{CompiledRule, HttpTable, RouteEntry},
+    rule::{CompiledBackend, CompiledFilters, CompiledRule},
+    table::{HttpTable, RouteEntry},
 };
 use crate::{
     kinds::http_route::RouteMethod,
@@ -54,18 +56,29 @@ pub enum Decision<'a> {
         /// Value of the header `Location`.
         location: String,
     },
+    /// The gateway answers a preflight request of a browser with 204.
+    Preflight {
+        /// Rule that matched.
+        rule: &'a Arc<CompiledRule>,
+        /// Headers of the response.
+        headers: CorsHeaders,
+    },
     /// The gateway forwards the request to one of the endpoints.
     Forward {
         /// Rule that matched.
         rule: &'a Arc<CompiledRule>,
         /// Chosen backend.
-        backend: &'a BackendKey,
+        backend: &'a Arc<CompiledBackend>,
         /// Endpoints of the backend, at least one.
         endpoints: &'a Arc<BackendEndpoints>,
         /// New path; `None` if the path of the request remains.
         path: Option<String>,
         /// New host name; `None` if that of the request remains.
         host: Option<&'a str>,
+        /// Service ports that receive copies, each with at least one endpoint.
+        mirrors: Vec<(&'a BackendKey, &'a Arc<BackendEndpoints>)>,
+        /// Headers of the response for pages of other origins.
+        cors: CorsHeaders,
     },
 }
 
@@ -153,8 +166,8 @@ pub(super) fn matching<'a>(
     candidates.find(|(entry, _)| unmet(entry, head).is_none()).ok_or(HttpFailure::NoRoute)
 }
 
-/// Decides a request. `pick` chooses among the backends of the matching rule: consecutive or uniform random numbers choose
-/// them in proportion to their weights.
+/// Decides a request. `pick` chooses among the backends of the matching rule, and if mirrors receive a copy: consecutive or
+/// uniform random numbers choose them in proportion to their weights and shares.
 #[must_use]
 pub fn route<'a>(table: &'a HttpTable, head: &RequestHead<'a>, pick: u64) -> Decision<'a> {
     let fail = |failure, rule| Decision::Fail { failure, rule };
@@ -163,29 +176,65 @@ pub fn route<'a>(table: &'a HttpTable, head: &RequestHead<'a>, pick: u64) -> Dec
         Err(failure) => return fail(failure, None),
     };
     let rule = &entry.rule;
-    if let Some(redirect) = &rule.redirect {
-        let path = redirect.path.as_ref().map(|modifier| modify_path(modifier, prefix, head.path));
-        let path = path.as_deref().unwrap_or(head.path);
-        let location = location(redirect, head, path);
-        return Decision::Redirect { rule, status: redirect.status_code, location };
+    if let Some(headers) = rule.cors.as_ref().and_then(|policy| cors::preflight(policy, head)) {
+        return Decision::Preflight { rule, headers };
     }
-    let Some(backend) = choose(rule, pick) else { return fail(HttpFailure::NoBackend, Some(rule)) };
-    let endpoints = match table.backends.get(backend) {
+    if let Some(decision) = redirect(rule, &rule.filters, head, prefix) {
+        return decision;
+    }
+    let Some((backend, pick)) = choose(rule, pick) else { return fail(HttpFailure::NoBackend, Some(rule)) };
+    if let Some(decision) = redirect(rule, &backend.filters, head, prefix) {
+        return decision;
+    }
+    let endpoints = match table.backends.get(&backend.key) {
         Some(Ok(endpoints)) if endpoints.list().is_empty() => {
             return fail(HttpFailure::NoEndpoints, Some(rule));
         }
         Some(Ok(endpoints)) => endpoints,
         Some(Err(_)) | None => return fail(HttpFailure::InvalidBackend, Some(rule)),
     };
-    let rewrite = rule.rewrite.as_ref();
-    let path = rewrite.and_then(|rewrite| rewrite.path.as_ref());
+    let rewrites = || [&backend.filters, &rule.filters].into_iter().filter_map(|one| one.rewrite.as_ref());
+    let path = rewrites().find_map(|rewrite| rewrite.path.as_ref());
     Decision::Forward {
         rule,
         backend,
         endpoints,
         path: path.map(|modifier| modify_path(modifier, prefix, head.path)),
-        host: rewrite.and_then(|rewrite| rewrite.hostname.as_ref()).map(HostnamePattern::as_str),
+        host: rewrites().find_map(|rewrite| rewrite.hostname.as_ref()).map(HostnamePattern::as_str),
+        mirrors: mirrors(table, rule, backend, pick),
+        cors: rule.cors.as_ref().map(|policy| cors::response(policy, head)).unwrap_or_default(),
     }
+}
+
+/// Returns the redirection of a request by the filters of its rule or backend, if they have one.
+fn redirect<'a>(
+    rule: &'a Arc<CompiledRule>,
+    filters: &CompiledFilters,
+    head: &RequestHead<'_>,
+    prefix: &str,
+) -> Option<Decision<'a>> {
+    let redirect = filters.redirect.as_ref()?;
+    let path = redirect.path.as_ref().map(|modifier| modify_path(modifier, prefix, head.path));
+    let location = location(redirect, head, path.as_deref().unwrap_or(head.path));
+    Some(Decision::Redirect { rule, status: redirect.status_code, location })
+}
+
+/// Returns the mirrors of a rule and its backend that receive a copy for a number, with their endpoints. A mirror without an
+/// endpoint receives none.
+fn mirrors<'a>(
+    table: &'a HttpTable,
+    rule: &'a CompiledRule,
+    backend: &'a CompiledBackend,
+    pick: u64,
+) -> Vec<(&'a BackendKey, &'a Arc<BackendEndpoints>)> {
+    let all = rule.filters.mirrors.iter().chain(&backend.filters.mirrors);
+    let chosen = all.filter(|mirror| {
+        let (numerator, denominator) = mirror.share;
+        pick.checked_rem(denominator.into()).is_some_and(|number| number < numerator.into())
+    });
+    let found =
+        chosen.filter_map(|mirror| Some((&mirror.key, table.backends.get(&mirror.key)?.as_ref().ok()?)));
+    found.filter(|(_, endpoints)| !endpoints.list().is_empty()).collect()
 }
 
 /// Condition of an entry, other than host name and path, that a request does not meet.
@@ -241,15 +290,17 @@ fn decode(text: &str) -> Vec<u8> {
     decoded
 }
 
-/// Returns the backend of a rule for a number, or `None` if all weights are 0.
-fn choose(rule: &CompiledRule, pick: u64) -> Option<&BackendKey> {
-    let total: u64 = rule.backends.iter().map(|(_, weight)| u64::from(*weight)).sum();
+/// Returns the backend of a rule for a number, and a number for further choices, which does not depend on the backend.
+/// Returns `None` if all weights are 0.
+fn choose(rule: &CompiledRule, pick: u64) -> Option<(&Arc<CompiledBackend>, u64)> {
+    let total: u64 = rule.backends.iter().map(|backend| u64::from(backend.weight)).sum();
     let mut left = pick.checked_rem(total)?;
-    rule.backends.iter().find_map(|(backend, weight)| match left.checked_sub((*weight).into()) {
-        None => Some(backend),
+    let backend = rule.backends.iter().find(|backend| match left.checked_sub(backend.weight.into()) {
+        None => true,
         Some(rest) => {
             left = rest;
-            None
+            false
         }
-    })
+    });
+    Some((backend?, pick.checked_div(total)?))
 }

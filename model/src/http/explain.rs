@@ -16,8 +16,8 @@ use super::{
     backend::{BackendKey, BackendProblem},
     decide::{Decision, RequestHead, matching, route},
     objects::HttpObjectKey,
+    rule::{CompiledRule, RuleId},
     state::HttpState,
-    table::{CompiledRule, RuleId},
     tls::TlsProblem,
 };
 use crate::{
@@ -29,6 +29,9 @@ use crate::{
     },
     primitives::quantity::Revision,
 };
+
+/// Status code of the answers to preflight requests.
+const PREFLIGHT_STATUS: u16 = 204;
 
 /// Explanation of the decision of gateways for one request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -90,13 +93,15 @@ pub struct HttpExplanation {
     pub parents: Vec<HttpParent>,
 }
 
-/// Decision of gateways: `Forward`, `Redirect`, `Fail` or `Refuse`.
+/// Decision of gateways: `Forward`, `Redirect`, `Preflight`, `Fail` or `Refuse`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema, strum::Display)]
 pub enum HttpOutcome {
     /// An endpoint receives the request.
     Forward,
     /// The gateway redirects the client.
     Redirect,
+    /// The gateway answers a preflight request of a browser (filter `CORS`).
+    Preflight,
     /// The gateway responds with the status code of an error.
     #[default]
     Fail,
@@ -301,15 +306,17 @@ fn decide<'a>(state: &'a HttpState, head: &RequestHead<'a>, explanation: &mut Ht
     let first = route(table, head, 0);
     let rule = match &first {
         Decision::Fail { rule, .. } => *rule,
-        Decision::Redirect { rule, .. } | Decision::Forward { rule, .. } => Some(*rule),
+        Decision::Redirect { rule, .. }
+        | Decision::Preflight { rule, .. }
+        | Decision::Forward { rule, .. } => Some(*rule),
     };
     let Some(rule) = rule else { return answer(explanation, first) };
     let mut best = first;
     let mut before = 0;
-    for (backend, weight) in &rule.backends {
-        let share = (*weight > 0).then(|| route(table, head, before));
-        before += u64::from(*weight);
-        explanation.backends.push(backend_share(state, backend, *weight, share.as_ref()));
+    for backend in &rule.backends {
+        let share = (backend.weight > 0).then(|| route(table, head, before));
+        before += u64::from(backend.weight);
+        explanation.backends.push(backend_share(state, &backend.key, backend.weight, share.as_ref()));
         if let Some(share) = share.filter(|_| matches!(best, Decision::Fail { .. })) {
             best = share;
         }
@@ -340,7 +347,11 @@ fn answer(explanation: &mut HttpExplanation, decision: Decision<'_>) {
             explanation.status = Some(status);
             (explanation.location, explanation.reason) = (Some(location), rule(of));
         }
-        Decision::Forward { rule: of, backend: _, endpoints: _, path, host } => {
+        Decision::Preflight { rule: of, headers: _ } => {
+            explanation.decision = HttpOutcome::Preflight;
+            (explanation.status, explanation.reason) = (Some(PREFLIGHT_STATUS), rule(of));
+        }
+        Decision::Forward { rule: of, path, host, .. } => {
             explanation.decision = HttpOutcome::Forward;
             (explanation.new_path, explanation.new_host) = (path, host.map(str::to_owned));
             explanation.reason = rule(of);
@@ -368,7 +379,9 @@ fn backend_share(
 ) -> HttpBackendShare {
     let status = match share {
         Some(Decision::Fail { failure, rule: _ }) => Some(failure.status()),
-        Some(Decision::Redirect { .. } | Decision::Forward { .. }) | None => None,
+        Some(Decision::Redirect { .. } | Decision::Preflight { .. } | Decision::Forward { .. }) | None => {
+            None
+        }
     };
     let (endpoints, problem) = match state.table().backends.get(backend) {
         Some(Ok(found)) => {
@@ -383,6 +396,9 @@ fn backend_share(
         }
         Some(Err(BackendProblem::ProxyProtocol)) => {
             (Vec::new(), Some("the Service has spec.proxyProtocol, which gateways do not send"))
+        }
+        Some(Err(BackendProblem::Protocol)) => {
+            (Vec::new(), Some("the appProtocol of the port includes TLS, which gateways do not use"))
         }
         Some(Err(BackendProblem::NoService)) | None => {
             (Vec::new(), Some("the Service does not exist, or has no addresses"))

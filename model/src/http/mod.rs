@@ -13,11 +13,13 @@
 mod attach;
 mod backend;
 mod certificate;
+mod cors;
 mod decide;
 mod explain;
 mod hosts;
 mod objects;
 mod rewrite;
+mod rule;
 mod state;
 mod table;
 mod tls;
@@ -26,16 +28,18 @@ mod validate;
 pub(crate) use self::certificate::key_violation;
 pub use self::{
     attach::{AttachProblem, AttachedListener, attach},
-    backend::{BackendEndpoints, BackendKey, BackendProblem, HttpEndpoint, resolve_backend},
+    backend::{BackendEndpoints, BackendKey, BackendProblem, BackendProtocol, HttpEndpoint, resolve_backend},
     certificate::{CertificateFacts, certified_key, chain, validate_certificate},
+    cors::{CORS_RESPONSE_HEADERS, CorsHeaders},
     decide::{Decision, HttpFailure, RequestHead, normalize_host, route},
     explain::{
         HttpBackendShare, HttpCandidate, HttpEndpointShare, HttpExplanation, HttpOutcome, HttpParent,
         RuleOutcome, explain_http,
     },
     objects::{HttpObjectKey, HttpObjects, RouteObject},
+    rule::{CompiledBackend, CompiledFilters, CompiledMirror, CompiledRule, RuleId, backend_keys},
     state::HttpState,
-    table::{CompiledRule, HttpTable, Routes, RuleId},
+    table::{HttpTable, Routes},
     tls::{TlsProblem, TlsTable, certificate_refs, resolve_certificate},
     validate::{validate_gateway, validate_route},
 };

@@ -4,7 +4,6 @@ use std::{
     borrow::Cow,
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::Arc,
 };
 
@@ -15,89 +14,21 @@ use super::{
     backend::{BackendEndpoints, BackendKey, BackendProblem, resolve_backend},
     hosts::HostMap,
     objects::{HttpObjectKey, HttpObjects, RouteObject},
+    rule::{CompiledRule, RuleId, backend_keys},
     tls::TlsTable,
 };
 use crate::{
     cluster::snapshot::Snapshot,
     kinds::{
         gateway::{GatewayListener, ListenerProtocol},
-        http_route::{
-            FieldMatch, HeaderModifier, HttpRouteMatch, HttpRouteRule, HttpRouteSpec, PathMatchType,
-            RequestRedirect, RouteMethod, UrlRewrite,
-        },
+        http_route::{FieldMatch, HttpRouteMatch, HttpRouteRule, HttpRouteSpec, PathMatchType, RouteMethod},
         resource::{ObjectKey, ServiceKey},
     },
     primitives::{
         hostname_pattern::HostnamePattern,
-        name::{Label, Name, Namespace},
         quantity::{Port, Timestamp},
     },
 };
-
-/// Identity of a rule of an HttpRoute.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RuleId {
-    /// Namespace of the route.
-    pub namespace: Namespace,
-    /// Name of the route.
-    pub route: Name,
-    /// Position of the rule in the route, from 0.
-    pub rule: usize,
-    /// Name of the rule, if it has one.
-    pub name: Option<Label>,
-}
-
-impl fmt::Display for RuleId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/", self.namespace, self.route)?;
-        match &self.name {
-            Some(name) => name.fmt(f),
-            None => self.rule.fmt(f),
-        }
-    }
-}
-
-/// Treatment of the requests that a rule matches.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CompiledRule {
-    /// Identity of the rule.
-    pub id: RuleId,
-    /// Changes of the headers of the request.
-    pub request_headers: Option<HeaderModifier>,
-    /// Changes of the headers of the response.
-    pub response_headers: Option<HeaderModifier>,
-    /// Redirection of the requests.
-    pub redirect: Option<RequestRedirect>,
-    /// Change of the host name and path.
-    pub rewrite: Option<UrlRewrite>,
-    /// Backends with their weights.
-    pub backends: Vec<(BackendKey, u32)>,
-}
-
-impl CompiledRule {
-    fn new(id: RuleId, rule: &HttpRouteRule) -> Self {
-        let backends = Self::backends_of(&id.namespace, rule).collect();
-        Self {
-            request_headers: rule.filters.iter().find_map(|filter| filter.request_header_modifier.clone()),
-            response_headers: rule.filters.iter().find_map(|filter| filter.response_header_modifier.clone()),
-            redirect: rule.filters.iter().find_map(|filter| filter.request_redirect.clone()),
-            rewrite: rule.filters.iter().find_map(|filter| filter.url_rewrite.clone()),
-            backends,
-            id,
-        }
-    }
-
-    /// Returns the backends of a rule of a route in a namespace, with their weights.
-    fn backends_of<'a>(
-        namespace: &'a Namespace,
-        rule: &'a HttpRouteRule,
-    ) -> impl Iterator<Item = (BackendKey, u32)> + 'a {
-        rule.backend_refs.iter().map(|backend| {
-            let service = ServiceKey { namespace: namespace.clone(), name: backend.name.clone() };
-            (BackendKey { service, port: backend.port }, backend.weight)
-        })
-    }
-}
 
 /// Match of a rule, without its path and host name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -260,8 +191,8 @@ impl Routes {
             return;
         }
         for rule in &route.spec.rules {
-            for backend in CompiledRule::backends_of(&key.namespace, rule) {
-                subtract(&mut self.backends, &backend.0);
+            for backend in backend_keys(&key.namespace, rule) {
+                subtract(&mut self.backends, &backend);
             }
             for one in matches_of(rule).iter() {
                 for (port, listener, hostname) in &places {
@@ -295,8 +226,8 @@ impl Routes {
                 name: rule.name.clone(),
             };
             let compiled = Arc::new(CompiledRule::new(id, rule));
-            for (backend, _) in &compiled.backends {
-                *self.backends.entry(backend.clone()).or_default() += 1;
+            for backend in backend_keys(&key.namespace, rule) {
+                *self.backends.entry(backend).or_default() += 1;
             }
             for (index, one) in matches_of(rule).iter().enumerate() {
                 let entry = RouteEntry {
@@ -414,7 +345,7 @@ impl HttpTable {
         let mut routes = (*self.routes).clone();
         routes.replace(gateways, key, old, new);
         let rules = [old, new].into_iter().flatten().flat_map(|route| &route.spec.rules);
-        for (backend, _) in rules.flat_map(|rule| CompiledRule::backends_of(&key.namespace, rule)) {
+        for backend in rules.flat_map(|rule| backend_keys(&key.namespace, rule)) {
             if !routes.backends.contains_key(&backend) {
                 next.backends.remove(&backend);
             } else if !next.backends.contains_key(&backend) {

@@ -1,7 +1,10 @@
 //! Validation rules of Gateways and HttpRoutes.
 
+mod policies;
+
 use std::collections::{BTreeMap, BTreeSet};
 
+use self::policies::{check_cors, check_mirror, check_retry, check_timeouts};
 use crate::{
     kinds::{
         gateway::{CERTIFICATE_REFS_MAX, GatewayListener, GatewaySpec, LISTENERS_MAX, ListenerProtocol},
@@ -135,10 +138,32 @@ fn check_rule(at: &str, rule: &HttpRouteRule, found: &mut Vec<Violation>) {
                 let message = format!("must be between 0 and {BACKEND_WEIGHT_MAX}, not {}", backend.weight);
                 found.push(Violation::new(format!("{at_backends}/{index}/weight"), Invalid, message));
             }
+            let at = format!("{at_backends}/{index}");
+            if check_length(&format!("{at}/filters"), backend.filters.len(), RULE_PARTS_MAX, found) {
+                check_filters(&at, &backend.filters, rule, found);
+                check_backend_filters(&at, &backend.filters, found);
+            }
         }
     }
     if check_length(&format!("{at}/filters"), rule.filters.len(), RULE_PARTS_MAX, found) {
-        check_filters(at, rule, found);
+        check_filters(at, &rule.filters, rule, found);
+        let redirects = rule.filters.iter().any(|one| one.filter_type == HttpFilterType::RequestRedirect);
+        if redirects && !rule.backend_refs.is_empty() {
+            let message = "must be left out: a filter of the rule redirects the requests";
+            found.push(Violation::new(at_backends, Conflict, message));
+        }
+    }
+    check_timeouts(&format!("{at}/timeouts"), rule.timeouts.as_ref(), found);
+    if let Some(retry) = &rule.retry {
+        check_retry(&format!("{at}/retry"), retry, found);
+    }
+}
+
+/// Rejects the filters that decide a request before its backend is chosen.
+fn check_backend_filters(at: &str, filters: &[HttpFilter], found: &mut Vec<Violation>) {
+    for (index, _) in filters.iter().enumerate().filter(|(_, one)| one.filter_type == HttpFilterType::Cors) {
+        let message = "must not be CORS, which is for whole rules";
+        found.push(Violation::new(format!("{at}/filters/{index}/type"), Invalid, message));
     }
 }
 
@@ -208,19 +233,22 @@ fn check_value(at: &str, value: &str, found: &mut Vec<Violation>) {
     }
 }
 
-fn check_filters(at: &str, rule: &HttpRouteRule, found: &mut Vec<Violation>) {
-    let types = || rule.filters.iter().map(|filter| filter.filter_type);
-    check_unique(types(), |index| format!("{at}/filters/{index}/type"), found);
+fn check_filters(at: &str, filters: &[HttpFilter], rule: &HttpRouteRule, found: &mut Vec<Violation>) {
+    let types = || filters.iter().map(|filter| filter.filter_type);
+    // A rule may have several mirrors, one of each other type.
+    let mut seen = BTreeSet::new();
+    for (index, one) in types().enumerate() {
+        if one != HttpFilterType::RequestMirror && !seen.insert(one) {
+            let message = format!("must not repeat the type {one}");
+            found.push(Violation::new(format!("{at}/filters/{index}/type"), Duplicate, message));
+        }
+    }
     let redirects = types().any(|one| one == HttpFilterType::RequestRedirect);
     if redirects && types().any(|one| one == HttpFilterType::UrlRewrite) {
         let message = "must not have both RequestRedirect and URLRewrite";
         found.push(Violation::new(format!("{at}/filters"), Conflict, message));
     }
-    if redirects && !rule.backend_refs.is_empty() {
-        let message = "must be left out: a filter of the rule redirects the requests";
-        found.push(Violation::new(format!("{at}/backendRefs"), Conflict, message));
-    }
-    for (index, filter) in rule.filters.iter().enumerate() {
+    for (index, filter) in filters.iter().enumerate() {
         check_filter(&format!("{at}/filters/{index}"), filter, rule, found);
     }
 }
@@ -240,6 +268,8 @@ fn check_filter(at: &str, filter: &HttpFilter, rule: &HttpRouteRule, found: &mut
         ),
         (HttpFilterType::RequestRedirect, "requestRedirect", filter.request_redirect.is_some()),
         (HttpFilterType::UrlRewrite, "urlRewrite", filter.url_rewrite.is_some()),
+        (HttpFilterType::RequestMirror, "requestMirror", filter.request_mirror.is_some()),
+        (HttpFilterType::Cors, "cors", filter.cors.is_some()),
     ];
     for (of, field, is_set) in fields {
         if of == *filter_type && !is_set {
@@ -264,6 +294,12 @@ fn check_filter(at: &str, filter: &HttpFilter, rule: &HttpRouteRule, found: &mut
         let at = format!("{at}/urlRewrite");
         check_precise(&at, rewrite.hostname.as_ref(), found);
         check_path_modifier(&at, rewrite.path.as_ref(), rule, found);
+    }
+    if let Some(mirror) = &filter.request_mirror {
+        check_mirror(&format!("{at}/requestMirror"), mirror, found);
+    }
+    if let Some(policy) = &filter.cors {
+        check_cors(&format!("{at}/cors"), policy, found);
     }
 }
 

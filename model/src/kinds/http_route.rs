@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::primitives::{
+    gateway_duration::GatewayDuration,
     hostname_pattern::HostnamePattern,
     name::{Label, Name, Namespace},
     quantity::Port,
@@ -27,6 +28,15 @@ pub const PATH_BYTES_MAX: usize = 1024;
 pub const FIELD_NAME_BYTES_MAX: usize = 256;
 /// Maximum length of a header value or of the value of a query parameter, in bytes.
 pub const FIELD_VALUE_BYTES_MAX: usize = 4096;
+
+/// Maximum number of origins, methods or headers of a CORS filter.
+pub const CORS_LIST_MAX: usize = 64;
+/// Maximum length of an origin, in bytes.
+pub const ORIGIN_BYTES_MAX: usize = 253;
+/// Maximum number of repetitions of a request.
+pub const RETRY_ATTEMPTS_MAX: u32 = 10;
+/// Maximum percentage of mirrored requests.
+pub const MIRROR_PERCENT_MAX: u32 = 100;
 
 /// Desired state of an HttpRoute: the Gateways to which it attaches, its host names and its rules.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -73,7 +83,7 @@ pub struct HttpRouteRule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub matches: Vec<HttpRouteMatch>,
-    /// Changes of the request and the response, at most 16, each type at most once.
+    /// Changes of the request and the response, at most 16, each type except `RequestMirror` at most once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 16)]
     pub filters: Vec<HttpFilter>,
@@ -82,6 +92,47 @@ pub struct HttpRouteRule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 16)]
     pub backend_refs: Vec<BackendRef>,
+    /// Limits of the time for a request. Default: `--response-timeout` of the gateway for the head of the response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeouts: Option<RouteTimeouts>,
+    /// Repetition of failed requests. Default: a request is sent to up to three endpoints if the connection fails and, with an
+    /// idempotent method, if no response arrives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RouteRetry>,
+}
+
+/// Repetition of failed requests, at other endpoints if there are any. A request is never repeated after a part of its body
+/// has been sent. Requests whose connection failed are repeated; so are those without a response, or after the timeout
+/// `backendRequest`, if their method is idempotent (RFC 9110 §9.2.2).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RouteRetry {
+    /// Status codes of endpoints after which a request with any method is repeated, from 400 to 599, at most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 16)]
+    pub codes: Vec<u16>,
+    /// Maximum number of repetitions, from 0 to 10. Default: 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 10)]
+    pub attempts: Option<u32>,
+    /// Pause before each repetition. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<GatewayDuration>,
+}
+
+/// Limits of the time for a request. A client gets the status code 504 after the end of a limit or, if its response has
+/// begun, a response that is cut off.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RouteTimeouts {
+    /// Maximum time from the head of the request to the end of the response, such as `10s`. `0s` stands for no limit.
+    /// Default: that of `--response-timeout`, for the head of the response alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<GatewayDuration>,
+    /// Maximum time of one attempt at one endpoint, until the end of its response, at most that of `request`. `0s` stands
+    /// for no limit. Default: that of `request`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend_request: Option<GatewayDuration>,
 }
 
 /// Conditions of a rule that must all be met.
@@ -209,6 +260,12 @@ pub struct HttpFilter {
     /// Settings of the type `URLRewrite`.
     #[serde(default, rename = "urlRewrite", skip_serializing_if = "Option::is_none")]
     pub url_rewrite: Option<UrlRewrite>,
+    /// Settings of the type `RequestMirror`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_mirror: Option<RequestMirror>,
+    /// Settings of the type `CORS`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cors: Option<CorsPolicy>,
 }
 
 /// Type of a filter.
@@ -226,6 +283,12 @@ pub enum HttpFilterType {
     #[serde(rename = "URLRewrite")]
     #[strum(serialize = "URLRewrite")]
     UrlRewrite,
+    /// Sends copies of requests to a second Service, whose responses are ignored.
+    RequestMirror,
+    /// Answers preflight requests of browsers, and allows pages of other origins to read responses.
+    #[serde(rename = "CORS")]
+    #[strum(serialize = "CORS")]
+    Cors,
 }
 
 /// Changes of headers, in the order remove, set, add.
@@ -347,6 +410,99 @@ pub struct BackendRef {
     #[serde(default = "one", skip_serializing_if = "is_one")]
     #[schema(minimum = 0, maximum = 1_000_000, default = 1)]
     pub weight: u32,
+    /// Changes of the requests that this backend receives and of their responses, at most 16, each type except
+    /// `RequestMirror` at most once. They apply after those of the rule. The type `CORS` is rejected.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 16)]
+    pub filters: Vec<HttpFilter>,
+}
+
+/// Service that receives copies of requests. At most one of `percent` and `fraction` is set; without both, all requests
+/// are copied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RequestMirror {
+    /// Service in the namespace of the route.
+    pub backend_ref: MirrorBackend,
+    /// Share of the requests in percent, from 0 to 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 100)]
+    pub percent: Option<u32>,
+    /// Share of the requests as a fraction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fraction: Option<MirrorFraction>,
+}
+
+impl RequestMirror {
+    /// Returns the share of the requests as numerator and denominator.
+    #[must_use]
+    pub fn share(&self) -> (u32, u32) {
+        match (&self.percent, &self.fraction) {
+            (Some(percent), _) => (*percent, MIRROR_PERCENT_MAX),
+            (None, Some(fraction)) => (fraction.numerator, fraction.denominator),
+            (None, None) => (1, 1),
+        }
+    }
+}
+
+/// Service port that receives copies of requests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MirrorBackend {
+    /// Name of the Service.
+    pub name: Name,
+    /// Port of the Service, with protocol TCP.
+    pub port: Port,
+}
+
+/// Share of requests as a fraction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MirrorFraction {
+    /// Number of copied requests of `denominator` requests.
+    pub numerator: u32,
+    /// Number of requests, at least 1 and not less than `numerator`. Default: 100.
+    #[serde(default = "hundred")]
+    #[schema(minimum = 1, default = 100)]
+    pub denominator: u32,
+}
+
+const fn hundred() -> u32 {
+    100
+}
+
+/// Cross-origin resource sharing (Fetch standard, section 3.3): the pages of other origins that may send requests and read
+/// the responses. The gateway answers preflight requests itself with 204.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CorsPolicy {
+    /// Origins of the pages, from 1 to 64, such as `https://www.example.org` or `https://*.example.org`, which stands for
+    /// names with one more label or several. `*` stands for every origin.
+    #[schema(min_items = 1, max_items = 64)]
+    pub allow_origins: Vec<String>,
+    /// True if requests with cookies or other credentials are allowed. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_credentials: bool,
+    /// Methods that are allowed beside GET, HEAD and POST, at most 64. `*` stands for every method.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 64)]
+    pub allow_methods: Vec<String>,
+    /// Headers of requests that are allowed, at most 64. `*` stands for every header.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 64)]
+    pub allow_headers: Vec<String>,
+    /// Headers of responses that pages may read, at most 64. `*` stands for every header.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 64)]
+    pub expose_headers: Vec<String>,
+    /// Time for which browsers may keep the answer to a preflight request, in seconds. Default: 5.
+    #[serde(default = "five")]
+    #[schema(default = 5)]
+    pub max_age: u32,
+}
+
+const fn five() -> u32 {
+    5
 }
 
 const fn one() -> u32 {

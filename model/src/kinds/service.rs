@@ -11,6 +11,7 @@ use crate::{
         connections::Connections, health_check::HealthCheck, maintenance::Maintenance, metadata::Labels,
     },
     primitives::{
+        app_protocol::AppProtocol,
         domain_name::DomainName,
         name::{Label, Name},
         net::IpFamily,
@@ -311,6 +312,11 @@ pub struct ServicePort {
     /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<Port>,
+    /// Protocol that the endpoints use over the connections. Gateways send HTTP/2 without TLS to ports with
+    /// `kubernetes.io/h2c`, and no requests to ports with `https` or `kubernetes.io/wss`. Other values are
+    /// informational. Default: unknown; gateways send HTTP/1.1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app_protocol: Option<AppProtocol>,
 }
 
 /// Transport protocol: `TCP`, `UDP` or `SCTP`.

@@ -305,7 +305,8 @@ fn requests_for_other_listeners_are_misdirected() {
         match route(state.table(), &head, 0) {
             Decision::Fail { failure, .. } => failure.status().to_string(),
             Decision::Redirect { location, .. } => location,
-            Decision::Forward { backend, .. } => backend.to_string(),
+            Decision::Preflight { .. } => "204".to_owned(),
+            Decision::Forward { backend, .. } => backend.key.to_string(),
         }
     };
     let target = "https://c.example.org/x";

@@ -1,8 +1,9 @@
 //! HTTP routing: decisions as a table whose parts have the names of conformance tests of the Gateway API, the comparison
 //! with an ordered scan by the rules of precedence, endpoint changes, and the validation of Gateways and HttpRoutes.
 
+mod conformance;
+
 use std::{
-    borrow::Cow,
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -28,6 +29,7 @@ use model::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use self::conformance::{TestRequest, http_route};
 use crate::support::Cluster;
 
 const OBJECTS: &str = include_str!("../http/objects.json");
@@ -90,100 +92,6 @@ impl RouteStage {
     fn table(&self) -> HttpTable {
         HttpTable::compile(&self.objects(), &self.cluster.snapshot)
     }
-}
-
-/// Request of a row: `[METHOD ][HOST]/PATH[?QUERY][ HEADER:VALUE]…`.
-struct TestRequest<'a> {
-    method: &'a str,
-    host: String,
-    path: &'a str,
-    query: Option<&'a str>,
-    headers: Vec<(String, &'a str)>,
-}
-
-impl<'a> TestRequest<'a> {
-    fn parse(text: &'a str) -> Self {
-        let mut words = text.split(' ').peekable();
-        let has_method = words.peek().is_some_and(|word| word.bytes().all(|c| c.is_ascii_uppercase()));
-        let method = if has_method { words.next().unwrap() } else { "GET" };
-        let target = words.next().unwrap();
-        let (host, rest) = target.split_at(target.find('/').unwrap());
-        let (path, query) = rest.split_once('?').map_or((rest, None), |(path, query)| (path, Some(query)));
-        let headers = words.map(|word| word.split_once(':').unwrap());
-        Self {
-            method,
-            host: if host.is_empty() { String::new() } else { normalize_host(host).unwrap() },
-            path,
-            query,
-            headers: headers.map(|(name, value)| (name.to_ascii_lowercase(), value)).collect(),
-        }
-    }
-
-    fn header(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| Cow::Borrowed(*value))
-    }
-
-    fn decide(&self, table: &HttpTable, port: u16, pick: u64) -> String {
-        let header = |name: &str| self.header(name);
-        let head = RequestHead {
-            port: Port::new(port).unwrap(),
-            server_name: None,
-            method: self.method,
-            host: &self.host,
-            path: self.path,
-            query: self.query,
-            header: &header,
-        };
-        match route(table, &head, pick) {
-            Decision::Fail { failure, .. } => failure.status().to_string(),
-            Decision::Redirect { status, location, .. } => format!("{status} {location}"),
-            Decision::Forward { backend, path, host, .. } => {
-                let path = path.map(|path| format!(" path={path}")).unwrap_or_default();
-                let host = host.map(|host| format!(" host={host}")).unwrap_or_default();
-                format!("{}{path}{host}", backend.service.name)
-            }
-        }
-    }
-}
-
-fn http_route(name: &str, parent: &str, spec: &Value) -> Value {
-    let mut reference = json!({ "name": parent });
-    if let Some(section) = spec.get("section") {
-        reference["sectionName"] = section.clone();
-    }
-    let mut object = json!({
-        "kind": "HttpRoute", "metadata": { "name": name, "namespace": "infra" },
-        "spec": { "parentRefs": [reference], "rules": spec["rules"] },
-    });
-    if let Some(hostnames) = spec.get("hostnames") {
-        object["spec"]["hostnames"] = hostnames.clone();
-    }
-    object
-}
-
-/// Each row of the table gets its backend, its status code or its redirection.
-#[test]
-fn requests_get_the_decisions_of_the_table() {
-    let cases: Vec<Value> = serde_json::from_str(CASES).unwrap();
-    let mut failures = Vec::new();
-    for case in &cases {
-        let mut stage = RouteStage::new();
-        let parent = case["parent"].as_str().unwrap_or("same-namespace");
-        for (index, spec) in case["routes"].as_array().unwrap().iter().enumerate() {
-            stage.apply(http_route(&format!("route-{index}"), parent, spec));
-        }
-        let table = stage.table();
-        let port = u16::try_from(case["port"].as_u64().unwrap_or(80)).unwrap();
-        for row in case["rows"].as_array().unwrap() {
-            let (text, expected) = (row[0].as_str().unwrap(), row[1].as_str().unwrap());
-            let pick = row.get(2).and_then(Value::as_u64).unwrap_or_default();
-            let found = TestRequest::parse(text).decide(&table, port, pick);
-            if found != expected {
-                failures.push(format!("{}: {text} ({pick}): {found}, not {expected}", case["name"]));
-            }
-        }
-    }
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 /// A listener accepts routes of other namespaces only if it allows them; a route may name one of several listeners.
@@ -335,14 +243,16 @@ fn a_change_of_one_route_shares_the_others() {
         };
         match route(state.table(), &head, 0) {
             Decision::Fail { rule, .. } => Arc::clone(rule.unwrap()),
-            Decision::Redirect { rule, .. } | Decision::Forward { rule, .. } => Arc::clone(rule),
+            Decision::Redirect { rule, .. }
+            | Decision::Preflight { rule, .. }
+            | Decision::Forward { rule, .. } => Arc::clone(rule),
         }
     };
     for number in 0..20 {
         let is_same = Arc::ptr_eq(&rule(&first, number), &rule(&next, number));
         assert_eq!(is_same, number != 7, "{number}");
     }
-    assert_eq!(rule(&next, 7).backends[0].0.to_string(), "default/other:80");
+    assert_eq!(rule(&next, 7).backends[0].key.to_string(), "default/other:80");
     assert_eq!(next.table().backends.len(), 2);
 }
 
@@ -423,8 +333,8 @@ fn unsupported_and_invalid_settings_are_refused() {
     assert!(rule(json!({ "matches": [regular] })).contains("RegularExpression"));
     let twice = json!({ "headers": [{ "name": "a", "value": "b" }, { "name": "A", "value": "c" }] });
     assert_eq!(rule(json!({ "matches": [twice] })), "/matches/0/headers/1/name");
-    assert!(rule(json!({ "timeouts": { "request": "1s" } })).contains("timeouts"));
-    assert!(rule(json!({ "filters": [{ "type": "RequestMirror" }] })).contains("RequestMirror"));
+    assert!(rule(json!({ "sessionPersistence": {} })).contains("sessionPersistence"));
+    assert!(rule(json!({ "filters": [{ "type": "ExtensionRef" }] })).contains("ExtensionRef"));
     assert_eq!(rule(json!({ "filters": [{ "type": "URLRewrite" }] })), "/filters/0/urlRewrite");
     let modifier = |modifier: Value| {
         rule(json!({ "filters": [{ "type": "RequestHeaderModifier", "requestHeaderModifier": modifier }] }))
@@ -445,6 +355,69 @@ fn unsupported_and_invalid_settings_are_refused() {
         rule(json!({ "backendRefs": [{ "name": "a", "port": 80, "weight": 1_000_001 }] })),
         "/backendRefs/0/weight"
     );
+}
+
+/// Mirrors, CORS filters, timeouts and filters of backends are checked at their fields.
+#[test]
+fn invalid_mirrors_origins_and_timeouts_are_refused() {
+    let rule = |rule: Value| {
+        let found = violations("HttpRoute", json!({ "parentRefs": [{ "name": "edge" }], "rules": [rule] }));
+        let found = found.into_iter().map(|one| one.replace("/spec/rules/0", ""));
+        found.collect::<Vec<_>>().join(" ")
+    };
+    let mirror = |more: Value| {
+        let mut mirror = json!({ "backendRef": { "name": "a", "port": 80 } });
+        mirror.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({ "type": "RequestMirror", "requestMirror": mirror })
+    };
+    let of_mirror = |more: Value| rule(json!({ "filters": [mirror(more)] }));
+    assert_eq!(of_mirror(json!({ "percent": 100 })), "");
+    assert_eq!(of_mirror(json!({ "percent": 101 })), "/filters/0/requestMirror/percent");
+    assert_eq!(
+        of_mirror(json!({ "percent": 1, "fraction": { "numerator": 1 } })),
+        "/filters/0/requestMirror"
+    );
+    let fraction = |numerator: u32, denominator: u32| {
+        of_mirror(json!({ "fraction": { "numerator": numerator, "denominator": denominator } }))
+    };
+    assert_eq!(fraction(1, 1), "");
+    assert_eq!(fraction(2, 1), "/filters/0/requestMirror/fraction/numerator");
+    assert_eq!(fraction(0, 0), "/filters/0/requestMirror/fraction/denominator");
+    // Several mirrors are allowed, and one filter of each other type.
+    assert_eq!(rule(json!({ "filters": [mirror(json!({})), mirror(json!({}))] })), "");
+    let cors = |policy: Value| json!({ "type": "CORS", "cors": policy });
+    let of_cors = |policy: Value| rule(json!({ "filters": [cors(policy)] }));
+    for good in ["*", "https://www.example.org", "http://*.example.org:8080", "app://local"] {
+        assert_eq!(of_cors(json!({ "allowOrigins": [good] })), "", "{good}");
+    }
+    for bad in
+        ["", "www.example.org", "https://", "https://a/b", "https://*", "https://a:0", "https://a\r\nb: c"]
+    {
+        let found = of_cors(json!({ "allowOrigins": [bad] }));
+        assert_eq!(found, "/filters/0/cors/allowOrigins/0", "{bad}");
+    }
+    assert_eq!(of_cors(json!({ "allowOrigins": [] })), "/filters/0/cors/allowOrigins");
+    let methods = |list: Value| of_cors(json!({ "allowOrigins": ["*"], "allowMethods": list }));
+    assert_eq!(methods(json!(["GET", "PURGE"])), "");
+    assert_eq!(methods(json!(["GET,PUT"])), "/filters/0/cors/allowMethods/0");
+    assert_eq!(methods(json!(["*", "PUT"])), "/filters/0/cors/allowMethods");
+    let any = json!({ "allowOrigins": ["*"] });
+    assert_eq!(rule(json!({ "filters": [cors(any.clone()), cors(any.clone())] })), "/filters/1/type");
+    let backend =
+        |filter: Value| rule(json!({ "backendRefs": [{ "name": "a", "port": 80, "filters": [filter] }] }));
+    assert_eq!(backend(cors(any)), "/backendRefs/0/filters/0/type");
+    assert_eq!(backend(json!({ "type": "URLRewrite" })), "/backendRefs/0/filters/0/urlRewrite");
+    assert_eq!(backend(json!({ "type": "RequestRedirect", "requestRedirect": {} })), "");
+    let timeouts = |request: &str, backend: &str| {
+        rule(json!({ "timeouts": { "request": request, "backendRequest": backend } }))
+    };
+    assert_eq!(timeouts("2s", "2s"), "");
+    assert_eq!(timeouts("0s", "1h"), "");
+    assert_eq!(timeouts("2s", "3s"), "/timeouts/backendRequest");
+    assert!(timeouts("2", "1s").contains("must be a duration"));
+    let retry = |retry: Value| rule(json!({ "retry": retry }));
+    assert_eq!(retry(json!({ "attempts": 10, "codes": [400, 599], "backoff": "100ms" })), "");
+    assert_eq!(retry(json!({ "attempts": 11, "codes": [399] })), "/retry/attempts /retry/codes/0");
 }
 
 /// Route of the random comparison.

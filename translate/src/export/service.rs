@@ -147,7 +147,7 @@ fn only_here(line: &mut DocumentDraft<'_>, spec: &ServiceSpec) {
 }
 
 fn port(number: usize, port: &ServicePort, report: &mut Report) -> Option<Value> {
-    let ServicePort { name, protocol, port, end_port, target_port, node_port } = port;
+    let ServicePort { name, protocol, port, end_port, target_port, node_port, app_protocol } = port;
     if end_port.is_some() {
         report.ignored(&format!("spec.ports[{number}]"), "left out: Kubernetes has no port ranges");
         return None;
@@ -159,6 +159,7 @@ fn port(number: usize, port: &ServicePort, report: &mut Report) -> Option<Value>
         ("port", json!(port)),
         ("targetPort", json!(target_port)),
         ("nodePort", json!(node_port)),
+        ("appProtocol", json!(app_protocol)),
     ];
     made.extend(
         fields.into_iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (key.to_owned(), value)),

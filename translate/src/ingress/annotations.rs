@@ -23,11 +23,10 @@ enum AnnotationFate {
 use AnnotationFate::{Ignored, Restricts, Used};
 
 const AUTHENTICATION: &str = "gateways do not authenticate clients";
-const TIMEOUT: &str = "a gateway has the same times for all routes (`--connect-timeout`, `--response-timeout`, `--idle-timeout`)";
+const TIMEOUT: &str = "nginx limits pauses, and `timeouts` of an HttpRoute limit whole requests; see also the settings of the gateway";
 const BUFFERS: &str = "gateways do not buffer bodies";
 const LOGS: &str = "see `--access-log` of the gateway";
 const AFFINITY: &str = "gateways choose an endpoint for each request";
-const CORS: &str = "gateways do not answer preflight requests; the backend must";
 const SNIPPET: &str = "nginx configuration may restrict requests, and gateways cannot execute it";
 const UPSTREAM_TLS: &str = "gateways do not use TLS to endpoints";
 const TLS: &str = "gateways use the defaults of rustls with TLS 1.2 and 1.3";
@@ -52,14 +51,14 @@ const ANNOTATIONS: &[(&str, AnnotationFate)] = &[
     ("client-body-buffer-size", Ignored(BUFFERS)),
     ("configuration-snippet", Restricts(SNIPPET)),
     ("connection-proxy-header", Ignored("gateways set the header `Connection` themselves")),
-    ("cors-*", Ignored(CORS)),
+    ("cors-*", Used),
     ("custom-headers", Ignored("add a filter ResponseHeaderModifier to the rules of the HttpRoute")),
     ("custom-http-errors", Ignored("gateways pass on the responses of endpoints")),
     ("default-backend", Ignored("gateways respond with 503 if a Service has no endpoint")),
     ("denylist-source-range", Restricts("gateways do not compare addresses of clients")),
     ("disable-proxy-intercept-errors", Ignored("gateways pass on the responses of endpoints")),
     ("enable-access-log", Ignored(LOGS)),
-    ("enable-cors", Ignored(CORS)),
+    ("enable-cors", Used),
     ("enable-global-auth", Restricts(AUTHENTICATION)),
     ("enable-modsecurity", Restricts("gateways have no web application firewall")),
     ("enable-opentelemetry", Ignored("gateways do not record traces")),
@@ -72,7 +71,7 @@ const ANNOTATIONS: &[(&str, AnnotationFate)] = &[
     ("http2-push-preload", Ignored("HTTP/2 push has been removed from browsers")),
     ("limit-*", Restricts(LIMIT)),
     ("load-balance", Ignored("gateways prefer the less loaded of two endpoints")),
-    ("mirror-*", Ignored("gateways do not mirror requests")),
+    ("mirror-*", Ignored("add a filter RequestMirror with a Service to the rules of the HttpRoute")),
     ("modsecurity-*", Restricts("gateways have no web application firewall")),
     ("opentelemetry-*", Ignored("gateways do not record traces")),
     ("permanent-redirect", Used),
@@ -137,6 +136,13 @@ impl IngressOptions {
                 }
             }
         }
+        if used.get("enable-cors").is_none_or(|value| value != "true") {
+            for (name, _) in
+                used.extract_if(.., |name, _| name.ends_with("-cors") || name.starts_with("cors-"))
+            {
+                report.ignored(&field(&name), "it is not in effect without `enable-cors`");
+            }
+        }
         (!is_restricted).then_some(Self(used))
     }
 
@@ -171,7 +177,7 @@ fn fate(name: &str, value: &str) -> AnnotationFate {
     match found {
         Restricts(_) if value.trim() == "false" || value.trim().is_empty() => Ignored("it is not in effect"),
         Used if name == "backend-protocol" && !value.trim().eq_ignore_ascii_case("http") => {
-            Restricts("gateways send HTTP/1.1 without TLS to endpoints")
+            Restricts("gateways send HTTP/1.1, or HTTP/2 if the port has `appProtocol: kubernetes.io/h2c`")
         }
         found @ (Used | Ignored(_) | Restricts(_)) => found,
     }

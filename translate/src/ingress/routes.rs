@@ -34,6 +34,11 @@ struct HostRoute {
     rules: Vec<PathRule>,
 }
 
+/// Headers that ingress-nginx allows in requests from pages of other origins.
+const CORS_HEADERS: &str = "DNT, Keep-Alive, User-Agent, X-Requested-With, If-Modified-Since, Cache-Control, Content-Type, Range, Authorization";
+/// Time for which browsers may keep the answer of ingress-nginx to a preflight request, in seconds.
+const CORS_MAX_AGE: u32 = 1_728_000;
+
 /// Rule for one path.
 struct PathRule {
     path: Value,
@@ -371,6 +376,9 @@ impl IngressContext<'_> {
         if change != json!({}) {
             filters.push(json!({ "type": "URLRewrite", "urlRewrite": change }));
         }
+        if options.is_on("enable-cors") {
+            filters.push(json!({ "type": "CORS", "cors": cors(options) }));
+        }
         Ok(filters)
     }
 
@@ -386,6 +394,27 @@ impl IngressContext<'_> {
             }
         }
     }
+}
+
+/// Returns the settings of a filter CORS, with the defaults of ingress-nginx.
+fn cors(options: &IngressOptions) -> Value {
+    let list = |name: &str, default: &str| {
+        let words = options.get(name).unwrap_or(default).split(',').map(str::trim);
+        let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+        if words.contains(&"*") { json!(["*"]) } else { json!(words) }
+    };
+    let max_age = options.get("cors-max-age").and_then(|text| text.parse::<u32>().ok());
+    let mut policy = json!({
+        "allowOrigins": list("cors-allow-origin", "*"),
+        "allowMethods": list("cors-allow-methods", "GET, PUT, POST, DELETE, PATCH, OPTIONS"),
+        "allowHeaders": list("cors-allow-headers", CORS_HEADERS),
+        "allowCredentials": options.get("cors-allow-credentials") != Some("false"),
+        "maxAge": max_age.unwrap_or(CORS_MAX_AGE),
+    });
+    if options.get("cors-expose-headers").is_some() {
+        policy["exposeHeaders"] = list("cors-expose-headers", "");
+    }
+    policy
 }
 
 /// Returns the match of a path and the replacement by `rewrite-target`.

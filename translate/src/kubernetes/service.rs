@@ -111,7 +111,7 @@ fn service_type(claim: Claim, theirs: &Value, made: &mut TranslationResult) -> S
 
 fn port(settings: &Settings, theirs: &Value) -> Value {
     let mut port = Map::new();
-    for key in ["name", "protocol", "port", "targetPort"] {
+    for key in ["name", "protocol", "port", "targetPort", "appProtocol"] {
         // 0 and the empty string mean unset in Kubernetes.
         if let Some(value) =
             theirs.get(key).filter(|value| **value != json!("") && **value != json!(0) && !value.is_null())

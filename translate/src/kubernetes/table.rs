@@ -120,7 +120,7 @@ pub const TABLE: &[Field] = &[
     row(Service, "spec.ports[].targetPort", Mapped, "the ports of EndpointSlices take precedence"),
     row(Service, "spec.ports[].nodePort", ProxyOnly, "must be within the control server's \
                                                       `--node-port-range`"),
-    row(Service, "spec.ports[].appProtocol", NotNeeded, "informational for other programs"),
+    row(Service, "spec.ports[].appProtocol", Mapped, "used by gateways"),
     row(Service, "spec.publishNotReadyAddresses", Mapped, ""),
     row(Service, "spec.selector", NotNeeded, "evaluated by Kubernetes into EndpointSlices"),
     row(Service, "spec.sessionAffinity", Mapped, ""),

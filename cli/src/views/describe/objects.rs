@@ -107,6 +107,7 @@ fn port_line(port: &ServicePort) -> String {
         (" to port ", word(&port.target_port)),
         (", on every node ", word(&port.node_port)),
         (", named ", word(&port.name)),
+        (", application protocol ", word(&port.app_protocol)),
     ] {
         if !value.is_empty() {
             line.push_str(&format!("{title}{value}"));

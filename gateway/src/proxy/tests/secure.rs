@@ -12,7 +12,7 @@ use super::*;
 use crate::keys::RingBuilder;
 
 /// Maximum time of a handshake, which a busy machine needs in tests.
-const HANDSHAKE_TIMES: GateTimes = GateTimes { head: PATIENCE, idle: PATIENCE };
+pub(super) const HANDSHAKE_TIMES: GateTimes = GateTimes { head: PATIENCE, idle: PATIENCE };
 /// Host name without a certificate.
 const BAD: &str = "bad.example.net";
 

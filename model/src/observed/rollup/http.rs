@@ -6,15 +6,15 @@ use super::{no, saturating, yes};
 use crate::{
     cluster::snapshot::Snapshot,
     http::{
-        BackendKey, BackendProblem, HttpObjectKey, HttpObjects, attach, certificate_refs, resolve_backend,
-        resolve_certificate,
+        BackendKey, BackendProblem, HttpObjectKey, HttpObjects, attach, backend_keys, certificate_refs,
+        resolve_backend, resolve_certificate,
     },
     kinds::{
         condition_reason::ConditionReason,
         gateway::{GatewayListener, GatewaySpec},
         http_route::{HttpRouteSpec, ParentRef},
         metadata::Metadata,
-        resource::{Kind, ObjectKey, ServiceKey},
+        resource::{Kind, ObjectKey},
     },
     observed::status::{
         Condition, ConditionStatus, ConditionType, GatewayStatus, HttpRouteStatus, ListenerStatus,
@@ -120,11 +120,8 @@ pub fn http_route_status(
     let objects = HttpObjects::parents_of(snapshot, namespace, spec);
     let refused = spec.parent_refs.iter().find_map(|parent| refused(&objects, namespace, spec, parent));
     let accepted = refused.unwrap_or_else(|| yes(ConditionType::Accepted, ConditionReason::Valid));
-    let backends = spec.rules.iter().flat_map(|rule| &rule.backend_refs);
-    let unresolved = backends.into_iter().find_map(|backend| {
-        let service = ServiceKey { namespace: namespace.clone(), name: backend.name.clone() };
-        unresolved(snapshot, &BackendKey { service, port: backend.port })
-    });
+    let backends = spec.rules.iter().flat_map(|rule| backend_keys(namespace, rule));
+    let unresolved = backends.into_iter().find_map(|backend| unresolved(snapshot, &backend));
     let resolved =
         unresolved.unwrap_or_else(|| yes(ConditionType::ResolvedRefs, ConditionReason::BackendsFound));
     HttpRouteStatus { conditions: vec![accepted, resolved] }
@@ -162,6 +159,13 @@ fn unresolved(snapshot: &Snapshot, backend: &BackendKey) -> Option<Condition> {
             ConditionReason::UnsupportedProtocol,
             format!("Service {service} has spec.proxyProtocol, which gateways do not send"),
             "use a Service without spec.proxyProtocol; the share of the requests fails with 500",
+        ),
+        BackendProblem::Protocol => (
+            ConditionReason::UnsupportedProtocol,
+            format!(
+                "port {port} of Service {service} has an appProtocol with TLS, which gateways do not use"
+            ),
+            "use a port without TLS; the share of the requests fails with 500",
         ),
     };
     Some(no(ConditionType::ResolvedRefs, reason, message).hint(hint))

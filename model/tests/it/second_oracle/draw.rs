@@ -440,21 +440,21 @@ impl ServiceDraft {
 
 impl PortDraft {
     fn build(&self, name: &Label, index: usize) -> ServicePort {
-        let spread = u16::try_from(index).unwrap() / 2;
+        let first = 30080 + 10 * (u16::try_from(index).unwrap() / 2);
         ServicePort {
             name: Some(name.clone()),
             protocol: self.protocol,
             port: port(self.number),
             end_port: self.end.map(port),
             target_port: self.end.is_none().then(|| TargetPort::Number(port(self.target))),
-            node_port: self.node_port.map(|last| port(30080 + 10 * spread + last)),
+            node_port: self.node_port.map(|last| port(first + last)),
+            app_protocol: None,
         }
     }
 }
 
 fn built(drafts: &[EndpointDraft], families: &[IpFamily]) -> Vec<Endpoint> {
-    let of_families = drafts.iter().flat_map(|draft| families.iter().map(move |family| (draft, *family)));
-    of_families.map(|(draft, family)| endpoint(*draft, family)).collect()
+    drafts.iter().flat_map(|draft| families.iter().map(|family| endpoint(*draft, *family))).collect()
 }
 
 fn endpoint(draft: EndpointDraft, family: IpFamily) -> Endpoint {

@@ -1,0 +1,61 @@
+//! Timeouts of rules, and copies for mirrors.
+
+use super::*;
+
+/// A response that has begun is cut at the end of the timeout of its rule, and a body that was read is copied to the mirror.
+#[tokio::test]
+async fn timeouts_cut_responses_and_mirrors_receive_bodies() {
+    let (endpoint, mirror) = (TestEndpoint::start().await, TestEndpoint::start().await);
+    let slow = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let slow_port = slow.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let (mut stream, _) = slow.accept().await.unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n").await.unwrap();
+        // Parts arrive without a pause that the limit of the time without progress would notice.
+        while stream.write_all(b"part").await.is_ok() {
+            tokio::time::sleep(IDLE / 20).await;
+        }
+    });
+    let backend = |name: &str| json!({"name": name, "port": 80});
+    let copy =
+        |name: &str| json!([{"type": "RequestMirror", "requestMirror": {"backendRef": backend(name)}}]);
+    let path = |path: &str| json!([{"path": {"value": path}}]);
+    let rules = json!([
+        {"matches": path("/cut"), "backendRefs": [backend("slow")], "timeouts": {"request": "150ms"}},
+        {"matches": path("/copied"), "backendRefs": [backend("web")], "filters": copy("mirror")},
+        {"matches": path("/lost"), "backendRefs": [backend("web")], "filters": copy("gone")},
+    ]);
+    let services =
+        [service("web", &[endpoint.port]), service("mirror", &[mirror.port]), service("slow", &[slow_port])];
+    let gone = free_port().await;
+    let objects = [services.concat(), service("gone", &[gone]), vec![routes(&rules)]].concat();
+    let gateway = TestGateway::start(objects).await;
+
+    let mut connection = gateway.connect().await;
+    connection.get_mut().write_all(b"GET /cut HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let mut bytes = Vec::new();
+    let _ = tokio::time::timeout(PATIENCE, connection.read_to_end(&mut bytes)).await.unwrap();
+    let text = String::from_utf8(bytes).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 ") && text.ends_with("part") && text.len() < 2000, "{text}");
+
+    let post = |path: &str, size: usize| {
+        let body = "x".repeat(size);
+        format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n{body}")
+    };
+    for (path, size) in [("/copied", 100_000), ("/copied", 0), ("/lost", 5)] {
+        let (head, body) = gateway.send(&post(path, size)).await;
+        assert!(head.starts_with("http/1.1 200 ") && body.len() > size, "{path}: {head}");
+    }
+    let metrics = &gateway.front.metrics;
+    let counted = async {
+        while metrics.mirrors.get() < 2 || metrics.mirrors_failed.get() < 1 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, counted).await.unwrap();
+    assert_eq!(mirror.requests.load(Ordering::Relaxed), 2);
+    // A body that is too large is forwarded, and not copied.
+    let (head, _) = gateway.send(&post("/copied", 1_500_000)).await;
+    assert!(head.starts_with("http/1.1 200 "), "{head}");
+    assert_eq!((metrics.mirrors.get(), mirror.requests.load(Ordering::Relaxed)), (2, 2));
+}
