@@ -370,7 +370,9 @@ impl Setup<'_> {
         self.record.context = Some(ContextRecord { directory: directory.clone(), previous, token_id: id });
         self.record.save()?;
         let socket = format!("{}:{}", client::socket::SCHEME, client::socket::PATH_DEFAULT);
-        let api = if self.host.is_default_listen { API } else { &socket };
+        // A context of root keeps working when the server listens at another address for further nodes.
+        let is_of_root = std::env::var_os("SUDO_USER").is_none();
+        let api = if self.host.is_default_listen && !is_of_root { API } else { &socket };
         context::store(&directory, &self.name, api, self.global, &token)
     }
 
@@ -389,13 +391,14 @@ impl Setup<'_> {
     }
 }
 
-/// Returns the last lines: the commands that create and explain the first Service.
+/// Returns the last lines: the commands that create, await and explain the first Service.
 fn closing(own: Option<IpAddr>, context: Option<&ContextRecord>, host: &HostState) -> String {
     let sudo = if std::env::var_os("SUDO_USER").is_some() { "sudo " } else { "" };
     let endpoint = own.map_or_else(|| "ADDRESS".to_owned(), |address| address.to_string());
     let mut text = format!(
         "Node {} is ready. First Service, for a server at port 8080 of this machine (--endpoint has its address):\n  \
          {sudo}tidegate create service web --port 80:8080 --endpoint {endpoint} --address auto\n  \
+         {sudo}tidegate wait service web --for ready\n  \
          {sudo}tidegate explain web\n",
         host.node
     );
@@ -403,6 +406,8 @@ fn closing(own: Option<IpAddr>, context: Option<&ContextRecord>, host: &HostStat
         let token = context.directory.join("contexts").join(format!("{NAME}.token"));
         text += &format!("Status page: {API}/ (token: {})\n", token.display());
     }
+    text += "Further machines: set `listen = \"ADDRESS:7440\"` in /etc/tidegate/api.toml, restart tidegate-api, and give each \
+             the output of `tidegate node join-token NAME`\n";
     text + &format!("Undo: {sudo}tidegate quickstart --undo\n")
 }
 
@@ -441,7 +446,7 @@ mod tests {
         let on = UnitState { is_active: true, is_enabled: true };
         let text = closing("192.0.2.2".parse().ok(), None, &host(on, on, true));
         let commands: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("  ")).collect();
-        assert_eq!(commands.len(), 2, "{text}");
+        assert_eq!(commands.len(), 3, "{text}");
         for command in commands {
             let words = command.trim_start_matches("sudo ").split(' ');
             assert!(crate::args::Cli::try_parse_from(words).is_ok(), "{command}");

@@ -68,7 +68,7 @@ pub fn who(answer: &Value) -> String {
         CallerIdentity::User { name } => format!("user {name}"),
         CallerIdentity::Agent { node } => format!("the agent of node {node}"),
         CallerIdentity::Anyone => {
-            "anonymous: authentication is disabled, and all requests are allowed".to_owned()
+            "anonymous: this connection needs no authentication, and all requests are allowed".to_owned()
         }
     };
     let bindings = bindings.iter().map(|to| format!("  {}\n", clean(&binding(to))));

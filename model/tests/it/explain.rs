@@ -1,13 +1,18 @@
 //! Explanations of packets, addresses and Services: each test creates a fault at one step of the path, and
 //! the explanation must name this step as the first broken one.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use model::{
+    admission::admit::{Operation, Request},
     bgp::book::BgpBook,
-    cluster::compiled::CompiledService,
+    cluster::{compiled::CompiledService, default_checks::DefaultChecks, quota::Quotas},
     compile::compile,
-    kinds::{resource::ServiceKey, service::Protocol},
+    kinds::{
+        endpoint_health::{CheckKey, EndpointVerdict},
+        resource::ServiceKey,
+        service::Protocol,
+    },
     observed::{
         announcements::AnnouncementBook,
         assign::ClusterView,
@@ -191,6 +196,34 @@ fn f166_source_ranges_allow_and_refuse() {
     let (about, outcome) = broken(&denied).unwrap();
     assert_eq!((about, outcome), (About::SourceRanges, "198.51.100.77 may not connect: it is dropped"));
     assert!(only(&denied).candidates.is_empty(), "nothing is chosen for who may not connect");
+}
+
+/// Endpoints that are used although none of them answers its health check are the broken step; one of two is not.
+#[test]
+fn endpoints_of_which_none_answers_are_the_broken_step() {
+    let mut world = World::new(&json!({}));
+    let checks = DefaultChecks::new(true, Quotas::default());
+    world.cluster.snapshot = world.cluster.snapshot.clone().with_default_checks(checks);
+    let verdict = |address: &str| {
+        let key = CheckKey::try_from(address.to_owned()).unwrap();
+        let since = Timestamp::from_unix_seconds(0);
+        let message = "connection refused".to_owned();
+        (key, EndpointVerdict { share: 0, since, message, checkers: BTreeSet::new() })
+    };
+    let mut record = |addresses: &[&str]| {
+        let endpoints = addresses.iter().map(|address| verdict(address)).collect();
+        let operations = vec![Operation::SetEndpointHealth { service: key("web"), endpoints }];
+        world.cluster.write(&Request { operations, ..Request::default() }).unwrap();
+        world.packet(CLIENT, "10.96.0.10", 80)
+    };
+    assert_eq!(broken(&record(&["10.1.0.2:8080"])), None);
+    let explanation = record(&["10.1.0.2:8080", "10.2.0.2:8080"]);
+    let (about, outcome) = broken(&explanation).unwrap();
+    assert_eq!(about, About::Candidates);
+    assert_eq!(
+        outcome,
+        "no endpoint answers its health check: 10.1.0.2:8080 (connection refused), 10.2.0.2:8080 (connection refused)"
+    );
 }
 
 /// A connection from outside that survives the loss of the announcing node is forwarded to the node of its endpoint,

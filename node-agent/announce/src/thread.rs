@@ -98,6 +98,7 @@ pub(super) fn run(parts: Parts, messages: &Receiver<Message>, shown: watch::Send
         key: None,
         count_at: Instant::now() + COUNT_INTERVAL,
         leaving: None,
+        known_macs: BTreeMap::new(),
     };
     loop {
         let began = Instant::now();
@@ -137,6 +138,9 @@ struct OwnershipThread {
     key: Option<Secret>,
     count_at: Instant,
     leaving: Option<Leaving>,
+    /// Last known MAC addresses of monitored nodes, by address. The kernel forgets its own with the link, and a node that
+    /// returns must still tell candidates from other stations.
+    known_macs: BTreeMap<IpAddr, String>,
 }
 
 /// Handover in progress: this node replies to requests until other nodes announce the addresses or the
@@ -197,6 +201,8 @@ impl OwnershipThread {
                 let heard = by.map(|by| self.identify(address, by));
                 self.owners.hear(address, Input::Probed(heard), now, random);
             }
+            // The end of the sessions of a node that leaves is no evidence about the other nodes.
+            Message::Sessions if self.leaving.is_some() => {}
             Message::Sessions => self.follow_sessions(now, random),
             Message::Control(is_reached) => self.owners.set_control(is_reached, now, random),
             Message::Carriers(carriers) => self.owners.set_carriers(carriers, now, random),
@@ -327,6 +333,8 @@ impl OwnershipThread {
             let after = liveness::follow(before, *session);
             self.show.set_peer(pair, &node, after, now);
             if after != before {
+                let macs = self.neighbours.macs();
+                self.learn_macs(&macs);
                 let alive = after == Liveness::Up;
                 info!(%node, peer = %pair.peer, alive, state = ?session, "liveness of a node has changed");
                 self.owners.set_liveness(pair, after, now, random);
@@ -334,12 +342,22 @@ impl OwnershipThread {
         }
     }
 
-    /// Identifies a station by its MAC address in the neighbor table: returns the monitored node or candidate
-    /// with this MAC address, otherwise [`Party::Stranger`].
+    /// Remembers the MAC addresses of monitored nodes in the neighbor table.
+    fn learn_macs(&mut self, macs: &BTreeMap<IpAddr, String>) {
+        let peers: BTreeSet<IpAddr> = self.owners.pairs().into_keys().map(|pair| pair.peer).collect();
+        self.known_macs.retain(|peer, _| peers.contains(peer));
+        let shown = peers.into_iter().filter_map(|peer| Some((peer, macs.get(&peer)?.clone())));
+        self.known_macs.extend(shown);
+    }
+
+    /// Identifies a station by its MAC address: returns the monitored node or candidate with this MAC address in the
+    /// neighbor table or, if it has none there, last known; otherwise [`Party::Stranger`].
     fn identify(&mut self, address: IpAddr, station: Station) -> ObservedStation {
         let Station { mac, interface } = station;
         let macs = self.neighbours.macs();
-        let is_it = |peer: IpAddr| macs.get(&peer).is_some_and(|known| *known == mac);
+        self.learn_macs(&macs);
+        let known = |peer: IpAddr| macs.get(&peer).or_else(|| self.known_macs.get(&peer));
+        let is_it = |peer: IpAddr| known(peer).is_some_and(|known| *known == mac);
         let candidates = self.owners.get(address).map(|entry| &entry.state.announcement.candidates);
         let candidate = candidates.into_iter().flatten().find(|candidate| is_it(candidate.address));
         let watched = || self.owners.pairs().into_iter().find(|(pair, _)| is_it(pair.peer));
@@ -365,6 +383,12 @@ impl OwnershipThread {
             OnExit::Handover => announced.map(|(address, _)| *address).filter(has_heir).collect(),
             OnExit::Keep => BTreeSet::new(),
         };
+        // A node that leaves announces nothing new meanwhile.
+        let entries = self.owners.entries().iter();
+        let others = entries.filter(|(_, entry)| !matches!(entry.ownership.phase(), Phase::Owner(_)));
+        for address in others.map(|(address, _)| *address).collect::<Vec<_>>() {
+            self.owners.remove(address);
+        }
         self.leaving = Some(Leaving { until: now + HANDOVER_TIME_MAX, done, waiting });
     }
 

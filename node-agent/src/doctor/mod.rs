@@ -106,9 +106,8 @@ fn need(found: preflight::Finding) -> Finding {
     let is_to_load = found.is_to_load();
     let preflight::Finding { need, kind: _, state, required, purpose, detail, remedy } = found;
     let how = match (state, required) {
-        (RequirementState::Present | RequirementState::BuiltIn, _) | (RequirementState::Loadable, false) => {
-            FindingState::Fine
-        }
+        (RequirementState::Present | RequirementState::BuiltIn | RequirementState::Unknown, _)
+        | (RequirementState::Loadable, false) => FindingState::Fine,
         (RequirementState::Loadable, true) | (RequirementState::Missing, false) => FindingState::Warning,
         (RequirementState::Missing, true) => FindingState::Broken,
     };

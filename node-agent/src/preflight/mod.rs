@@ -69,6 +69,8 @@ pub enum RequirementState {
     Loadable,
     /// The item is missing, or its test failed.
     Missing,
+    /// This process may not test the item, and the lists of modules do not show it.
+    Unknown,
 }
 
 impl RequirementState {
@@ -80,6 +82,7 @@ impl RequirementState {
             Self::BuiltIn => "built-in",
             Self::Loadable => "loadable",
             Self::Missing => "missing",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -103,7 +106,7 @@ impl Finding {
     pub fn is_there(&self) -> bool {
         match self.state {
             RequirementState::Present | RequirementState::BuiltIn => true,
-            RequirementState::Loadable | RequirementState::Missing => false,
+            RequirementState::Loadable | RequirementState::Missing | RequirementState::Unknown => false,
         }
     }
 
@@ -145,25 +148,8 @@ fn examine(need: &Need, modules: &Modules, prober: &mut Prober, load: bool) -> F
     } else {
         prober.test(need.test)
     };
-    let state = match (answer, state) {
-        (ProbeResult::Works(seen), state) => {
-            detail = join(&detail, &seen);
-            if state == ModuleState::BuiltIn { RequirementState::BuiltIn } else { RequirementState::Present }
-        }
-        (ProbeResult::Fails(why), _) => {
-            detail = join(&detail, &why);
-            RequirementState::Missing
-        }
-        (ProbeResult::Untested(why), state) => {
-            detail = join(&detail, &why);
-            match state {
-                ModuleState::Loaded => RequirementState::Present,
-                ModuleState::BuiltIn => RequirementState::BuiltIn,
-                ModuleState::Loadable => RequirementState::Loadable,
-                ModuleState::Missing => RequirementState::Missing,
-            }
-        }
-    };
+    let (state, seen) = judge(answer, state);
+    let detail = join(&detail, &seen);
     if name.is_empty() {
         name = need.name;
     }
@@ -180,9 +166,44 @@ fn examine(need: &Need, modules: &Modules, prober: &mut Prober, load: bool) -> F
     }
 }
 
+/// Returns the state of an item, and the details that its test observed.
+fn judge(answer: ProbeResult, module: ModuleState) -> (RequirementState, String) {
+    match (answer, module) {
+        (ProbeResult::Works(seen), ModuleState::BuiltIn) => (RequirementState::BuiltIn, seen),
+        (ProbeResult::Works(seen), _) => (RequirementState::Present, seen),
+        (ProbeResult::Fails(why), _) => (RequirementState::Missing, why),
+        (ProbeResult::Unable(why), ModuleState::Missing) => (RequirementState::Unknown, why),
+        (ProbeResult::Untested(why), ModuleState::Missing) => (RequirementState::Missing, why),
+        (ProbeResult::Untested(why) | ProbeResult::Unable(why), ModuleState::Loaded) => {
+            (RequirementState::Present, why)
+        }
+        (ProbeResult::Untested(why) | ProbeResult::Unable(why), ModuleState::BuiltIn) => {
+            (RequirementState::BuiltIn, why)
+        }
+        (ProbeResult::Untested(why) | ProbeResult::Unable(why), ModuleState::Loadable) => {
+            (RequirementState::Loadable, why)
+        }
+    }
+}
+
 fn join(first: &str, second: &str) -> String {
     match (first, second) {
         ("", text) | (text, "") => text.to_owned(),
         (first, second) => format!("{first}; {second}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A daemon that may not create network namespaces cannot test its kernel; this is no fault of the machine.
+    #[test]
+    fn an_item_that_this_process_may_not_test_is_unknown_and_not_missing() {
+        let judged = |answer: fn(String) -> ProbeResult, module| judge(answer("why".to_owned()), module).0;
+        assert_eq!(judged(ProbeResult::Unable, ModuleState::Missing), RequirementState::Unknown);
+        assert_eq!(judged(ProbeResult::Unable, ModuleState::Loaded), RequirementState::Present);
+        assert_eq!(judged(ProbeResult::Untested, ModuleState::Missing), RequirementState::Missing);
+        assert_eq!(judged(ProbeResult::Fails, ModuleState::Loaded), RequirementState::Missing);
     }
 }

@@ -47,12 +47,16 @@ pub(super) enum ProbeResult {
     Fails(String),
     /// The test could not be run, for this reason.
     Untested(String),
+    /// This process may not run the test, as in a unit of systemd with `RestrictNamespaces=`.
+    Unable(String),
 }
 
 /// Runner of the tests. Caches the iptables command that works on this machine.
 #[derive(Debug, Default)]
 pub(super) struct Prober {
     iptables: Option<&'static str>,
+    /// True if this process may not test iptables commands.
+    is_unable: bool,
 }
 
 /// Names of the iptables command, in the order in which they are tried.
@@ -92,11 +96,13 @@ impl Prober {
             Test::Iptables => {
                 let (command, answer) = working(IPTABLES_COMMANDS);
                 self.iptables = command;
+                self.is_unable = matches!(answer, ProbeResult::Unable(_));
                 answer
             }
             Test::Ip6tables => working(IP6TABLES_COMMANDS).1,
             Test::Rule(words) => match self.iptables {
                 Some(command) => apart(move || rule(command, words)),
+                None if self.is_unable => ProbeResult::Unable("not tested".to_owned()),
                 None => ProbeResult::Untested("no iptables command to test with".to_owned()),
             },
         }
@@ -111,7 +117,7 @@ fn apart(test: impl FnOnce() -> Result<String, String> + Send + 'static) -> Prob
             Err(why) => ProbeResult::Fails(why),
         },
         Err(error) => {
-            ProbeResult::Untested(format!("not tested, cannot create a network namespace: {}", error.desc()))
+            ProbeResult::Unable(format!("not tested, cannot create a network namespace: {}", error.desc()))
         }
     };
     match thread::spawn(run).join() {
@@ -313,7 +319,7 @@ fn working(commands: [&'static str; 3]) -> (Option<&'static str>, ProbeResult) {
             }
             ProbeResult::Fails(said) if why.is_empty() => why = said,
             ProbeResult::Fails(_) => {}
-            ProbeResult::Untested(why) => return (None, ProbeResult::Untested(why)),
+            unknown @ (ProbeResult::Untested(_) | ProbeResult::Unable(_)) => return (None, unknown),
         }
     }
     (None, ProbeResult::Fails(why))

@@ -21,19 +21,20 @@ use model::{
         advertisement::{InterfaceName, WhenIsolated},
         resource::ServiceKey,
     },
-    primitives::{quantity::Revision, secret::Secret},
+    primitives::{name::Name, quantity::Revision, secret::Secret},
     wire::{
         feed::{AddressState, StartMode},
-        report::AnnouncementRole,
+        report::{AnnouncementRole, PeerState},
     },
 };
 use node_agent::{
     agent::Agent,
     announce::{
         self, Announcing, Running,
-        io_traits::{Neighbours, OnExit, Presence, SentFrames, Session, Watch, Wire},
+        io_traits::{Neighbours, OnExit, Presence, SentFrames, Session, Station, Watch, Wire, WireEvent},
         owners::{MonitoredPeer, Pair},
-        thread::Parts,
+        status::Announcements,
+        thread::{Message, Parts},
     },
     dataplane::memory::MemoryKernel,
     feed::machine::{Batch, ServiceChange},
@@ -89,6 +90,43 @@ impl Neighbours for Nobody {
     }
 }
 
+/// Another node with the address [`OTHER`], whose session is up until this node ends it by leaving.
+struct UpUntilLeft {
+    announcing: Announcing,
+    has_left: bool,
+}
+
+const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9));
+
+impl Watch for UpUntilLeft {
+    fn set_peers(&mut self, _: &BTreeMap<Pair, MonitoredPeer>, _: Option<&Secret>) {
+        self.announcing.tell(Message::Sessions);
+    }
+    fn sessions(&self) -> BTreeMap<Pair, Session> {
+        let session = if self.has_left { Session::Down } else { Session::Up };
+        BTreeMap::from([(Pair { local: OWN, peer: OTHER }, session)])
+    }
+    fn leave(&mut self, _: OnExit) {
+        self.has_left = true;
+        self.announcing.tell(Message::Sessions);
+    }
+}
+
+fn up_until_left(announcing: Announcing) -> Box<dyn Watch> {
+    Box::new(UpUntilLeft { announcing, has_left: false })
+}
+
+/// Neighbor table of the kernel.
+#[derive(Clone, Default)]
+struct Table(Arc<Mutex<BTreeMap<IpAddr, String>>>);
+
+impl Neighbours for Table {
+    fn macs(&mut self) -> BTreeMap<IpAddr, String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
 struct Stage {
     agent: Agent,
     kernel: MemoryKernel,
@@ -108,10 +146,13 @@ fn with_address(number: u16, revision: u64) -> CompiledService {
     CompiledService { load_balancer_ips: vec![vip(number)], ..service(number, 1, revision) }
 }
 
-fn address(number: u16, epoch: u64) -> AddressState {
+fn candidate(node: Name, address: IpAddr) -> Candidate {
     let interfaces = BTreeSet::from([InterfaceName::try_from("eth0".to_owned()).unwrap()]);
-    let candidate =
-        Candidate { node: node_name(), address: [192, 0, 2, 1].into(), interfaces, peer_public_key: None };
+    Candidate { node, address, interfaces, peer_public_key: None }
+}
+
+fn address(number: u16, epoch: u64) -> AddressState {
+    let candidate = candidate(node_name(), OWN);
     AddressState {
         address: vip(number),
         revision: Revision(epoch),
@@ -130,6 +171,14 @@ fn address(number: u16, epoch: u64) -> AddressState {
 
 impl Stage {
     fn new(test: &str) -> Self {
+        Self::with(test, |_| Box::new(Nobody), Nobody)
+    }
+
+    fn with(
+        test: &str,
+        watch: impl FnOnce(Announcing) -> Box<dyn Watch>,
+        neighbours: impl Neighbours + 'static,
+    ) -> Self {
         let (dir, kernel) = (StateDir::new(&format!("order-{test}")), MemoryKernel::default());
         let mut agent = agent(&dir, &Kernels::only(&kernel), &Tally::default(), Instant::now());
         let (announcing, messages) = announce::channel();
@@ -137,8 +186,8 @@ impl Stage {
         let parts = Parts {
             node: node_name(),
             wire: Box::new(Recorder { kernel: kernel.clone(), log: Arc::clone(&log) }),
-            watch: Box::new(Nobody),
-            neighbours: Box::new(Nobody),
+            watch: watch(announcing.clone()),
+            neighbours: Box::new(neighbours),
             detection_time: Duration::from_millis(750),
         };
         let running = announce::spawn(parts, messages).unwrap();
@@ -250,5 +299,65 @@ fn f117_the_cost_of_a_change_follows_the_change() {
     stage.bring(BTreeMap::new(), [(vip(500), None)].into());
     stage.settle(999);
     assert_eq!(stage.take_log(), [(vip(500), false, true)]);
+    stage.end();
+}
+
+/// A stopping agent ends its BFD sessions, which does not mean that the other nodes are down: while it hands over its own
+/// address, it announces none of theirs.
+#[test]
+fn a_stopping_agent_does_not_take_over_addresses_of_other_nodes() {
+    let mut stage = Stage::with("leaving", up_until_left, Nobody);
+    stage.add(1..=2);
+    stage.settle(2);
+    let other = candidate(Name::parse("other").unwrap(), OTHER);
+    let mut standby = address(1, 2);
+    standby.announcement.candidates.insert(0, other.clone());
+    let mut owned = address(2, 2);
+    owned.announcement.candidates.push(other);
+    stage.bring(BTreeMap::new(), [standby, owned].map(|state| (state.address, Some(Arc::new(state)))).into());
+    stage.settle(1);
+    stage.take_log();
+    let log = Arc::clone(&stage.log);
+    stage.end();
+    let log = log.lock().unwrap();
+    assert!(log.iter().all(|(_, is_announced, _)| !is_announced), "{log:?}");
+    assert!(log.iter().any(|(address, ..)| *address == vip(2)), "{log:?}");
+}
+
+/// The kernel forgets its neighbors with a link. A candidate that answers the probe of a node whose link has just returned
+/// is still known, and no stranger.
+#[test]
+fn a_candidate_is_known_after_the_neighbor_table_was_emptied() {
+    const MAC: &str = "02:00:00:00:00:09";
+    let table = Table::default();
+    table.0.lock().unwrap().insert(OTHER, MAC.to_owned());
+    let mut stage = Stage::with("forgotten", up_until_left, table.clone());
+    stage.add(1..=1);
+    stage.settle(1);
+    let with_other = |number, probe_first| {
+        let mut state = address(number, 2);
+        state.announcement.probe_first = probe_first;
+        state.announcement.candidates.push(candidate(Name::parse("other").unwrap(), OTHER));
+        (vip(number), Some(Arc::new(state)))
+    };
+    stage.bring(BTreeMap::new(), [with_other(1, false)].into());
+    let wait = |stage: &Stage, met: &dyn Fn(&Announcements) -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !met(&stage.running.shown.borrow()) {
+            assert!(Instant::now() < deadline, "{:?}", stage.running.shown.borrow());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    };
+    wait(&stage, &|shown| shown.peers.iter().any(|peer| peer.state == PeerState::Up));
+    table.0.lock().unwrap().clear();
+    let programmed = ServiceChange::Set(Arc::new(with_address(2, 9)));
+    stage.bring([(service_key(2), programmed)].into(), [with_other(2, true)].into());
+    let reason = |shown: &Announcements| shown.addresses.get(&vip(2)).map(|it| it.reason.clone());
+    wait(&stage, &|shown| reason(shown).is_some_and(|reason| reason.contains("asks whether somebody")));
+    let by = Station { mac: MAC.to_owned(), interface: "eth0".to_owned() };
+    stage.announcing.tell(Message::Wire(WireEvent::Probed { address: vip(2), by: Some(by) }));
+    wait(&stage, &|shown| reason(shown).is_some_and(|reason| reason.contains("answers for it")));
+    let reason = reason(&stage.running.shown.borrow()).unwrap();
+    assert!(reason.starts_with("other ("), "{reason}");
     stage.end();
 }

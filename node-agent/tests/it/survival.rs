@@ -47,6 +47,9 @@ const ADDRESSES: [&str; 2] = ["192.0.2.100", "2001:db8::100"];
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 /// Number of connections of each family.
 const CONNECTIONS: usize = 120;
+/// Line that asks for a line of [`FILL_BYTES`] bytes.
+const FILL: &str = "fill";
+const FILL_BYTES: usize = 100_000;
 /// Maximum time to wait for a reply. Retransmissions after a failover take less.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -168,8 +171,8 @@ fn number_of(name: &str) -> usize {
     NAMES.iter().position(|one| *one == name).unwrap() + 1
 }
 
-/// Starts a server that greets each client with its name and the client's address, echoes lines, and sends a line for
-/// each push.
+/// Starts a server that greets each client with its name and the client's address, echoes lines, sends a line for
+/// each push, and replies to the line [`FILL`] with a long line.
 fn serve(at: SocketAddr, pushes: Arc<AtomicU32>) {
     let listener = TcpListener::bind(at).unwrap();
     std::thread::spawn(move || {
@@ -191,7 +194,9 @@ fn converse(stream: TcpStream, at: SocketAddr, pushes: &AtomicU32) -> Option<()>
         match reader.read_line(&mut line) {
             Ok(0) => return None,
             Ok(_) => {
-                writer.write_all(line.as_bytes()).ok()?;
+                let reply =
+                    if line.trim() == FILL { format!("{}\n", "x".repeat(FILL_BYTES)) } else { line.clone() };
+                writer.write_all(reply.as_bytes()).ok()?;
                 line.clear();
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
@@ -306,6 +311,78 @@ fn connections_survive_the_loss_of_announcing_nodes_and_changes_of_endpoints() {
         assert_eq!(stage.program_on(name, &drained), 0, "a new process of {name} writes nothing");
     }
     assert_eq!(exchange(&stage, &mut connections, "after restarts"), [0, 0]);
+}
+
+/// "Fragmentation needed" of a router reaches the node that translates the connection: before the announcing node is lost,
+/// after that, and after the slots have moved to another node.
+#[test]
+fn icmp_errors_reach_the_owner() {
+    const MTU: &str = "1300";
+    let stage = Stage::new("narrow");
+    // The first member is the router in front of a client, on a link whose MTU the client does not know.
+    let (router, far) = (&stage.segment.members[0], Namespace::new("narrow-far"));
+    router.ip(&[
+        "link",
+        "add",
+        "narrow",
+        "mtu",
+        MTU,
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "eth0",
+        "netns",
+        far.name(),
+    ]);
+    for (at, interface, addresses) in [
+        (router, "narrow", ["198.51.100.1/24", "2001:db8:1::1/64"]),
+        (&far, "eth0", ["198.51.100.2/24", "2001:db8:1::2/64"]),
+    ] {
+        at.ip(&["link", "set", interface, "up"]);
+        addresses.iter().for_each(|address| at.ip(&["addr", "add", address, "dev", interface, "nodad"]));
+    }
+    far.ip(&["link", "set", "eth0", "mtu", "1500"]);
+    for (family, gateway, network, hop) in [
+        ("-4", "198.51.100.1", "198.51.100.0/24", "192.0.2.1"),
+        ("-6", "2001:db8:1::1", "2001:db8:1::/64", "2001:db8::1"),
+    ] {
+        far.ip(&[family, "route", "add", "default", "via", gateway]);
+        for name in NAMES {
+            stage.node(name).ip(&[family, "route", "add", network, "via", hop]);
+        }
+    }
+    for setting in ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"] {
+        router.exec(&["sysctl", "-qw", setting]);
+    }
+    let filled = |connections: &mut [Connection]| {
+        let ok = connections
+            .iter_mut()
+            .map(|connection| connection.say(FILL) && connection.hear(&"x".repeat(FILL_BYTES)));
+        ok.collect::<Vec<_>>()
+    };
+    let forget = || {
+        for (name, family) in NAMES.iter().flat_map(|name| ["-4", "-6"].map(|family| (name, family))) {
+            stage.node(name).ip(&[family, "route", "flush", "cache"]);
+        }
+    };
+
+    stage.program(&service(&[("c", 1)], true));
+    stage.announcers["a"].announce(&ADDRESSES);
+    let open = || far.run(|| ADDRESSES.map(|text| Connection::open(SocketAddr::new(address(text), 80))));
+    let mut connections = open();
+    assert_eq!(filled(&mut connections), [true, true], "by the announcing node");
+    assert_eq!(stage.tracked("a"), 0);
+
+    stage.fail_over("a", "b");
+    forget();
+    assert_eq!(filled(&mut connections), [true, true], "by the other announcing node");
+
+    // C keeps its connections, and all of its slots belong to D.
+    stage.program(&service(&[("d", 1)], true));
+    forget();
+    assert_eq!(filled(&mut connections), [true, true], "by the new owner");
+    assert!(filled(&mut open()).iter().all(|ok| *ok));
 }
 
 /// Without survival, no connection outlives the node that announces the address, and endpoints see its address.

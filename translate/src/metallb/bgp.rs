@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::json::{items, scalar, text};
 use crate::{draft::Draft, fields::Fields, pool, report::Report};
 
-const NODE_LABELS: &str = "matches labels of Tidegate Nodes; make sure that they have these labels";
+const NODE_LABELS: &str = "matches labels of Tidegate Nodes, which have none by themselves: `tidegate label node NAME KEY=VALUE` sets them";
 
 /// Spelling of field names in the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use crate::{
     pool,
 };
 
-const NODE_LABELS: &str = "matches labels of Tidegate Nodes; make sure that they have these labels";
+const NODE_LABELS: &str = "matches labels of Tidegate Nodes, which have none by themselves: `tidegate label node NAME KEY=VALUE` sets them";
 
 /// Translates an IPAddressPool resource.
 pub(crate) fn pool(draft: &mut Draft, document: &Value) {

@@ -165,7 +165,10 @@ pub(super) fn add(router: Routes) -> Routes {
 pub(super) fn issuer(state: &EnrollmentState) -> Result<CertificateIssuer<'_>, Problem> {
     let Some((authority, life_secs)) = &state.authority else {
         return Err(Problem::new(Code::Conflict, "this server does not use TLS and has no CA")
-            .hint("start the server with --tls on"));
+            .hint(
+                "let it listen at an address that nodes reach, which turns TLS on: `listen = \"ADDRESS:7440\"` in \
+                 /etc/tidegate/api.toml, or --listen ADDRESS:7440",
+            ));
     };
     Ok(CertificateIssuer { vault: &state.vault, authority, source: &*state.source, life_secs: *life_secs })
 }

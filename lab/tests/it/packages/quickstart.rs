@@ -127,7 +127,7 @@ fn refusals(stage: &Stage) {
 fn first_service(stage: &Stage, said: &str) {
     let _server = EchoServer::start(stage.machine.namespace(), "own", PORT).unwrap();
     let commands: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("  tidegate ")).collect();
-    let [create, explain] = commands[..] else { panic!("{said}") };
+    let [create, wait, explain] = commands[..] else { panic!("{said}") };
     run(stage, &format!("tidegate {create}")).unwrap();
     let address = wait::until("an address of the Service", || {
         let path = "tidegate get service web -o jsonpath='{.status.loadBalancer.ingress[0].ip}'";
@@ -138,8 +138,9 @@ fn first_service(stage: &Stage, said: &str) {
     let reply =
         wait::until("the Service to answer", || client::tcp(&stage.client, SocketAddr::new(address, 80)));
     assert_eq!(reply.unwrap().backend, "own");
+    run(stage, &format!("tidegate {wait}")).unwrap();
     let said = run(stage, &format!("tidegate {explain}")).unwrap();
-    assert!(said.contains(&address.to_string()), "{said}");
+    assert!(said.contains(&address.to_string()) && !said.contains("BROKEN"), "{said}");
     let said = run(stage, "tidegate whoami").unwrap();
     assert!(said.contains("token quickstart"), "the context has the token: {said}");
 }

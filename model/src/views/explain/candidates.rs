@@ -2,10 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
 };
 
-use super::{CANDIDATES_MAX, CandidateEndpoint};
+use super::{About, CANDIDATES_MAX, CandidateEndpoint, Step, StepState};
 use crate::{
     cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService},
     compile::VerdictRule,
@@ -21,6 +21,9 @@ use crate::{
     },
     program::{NodeLocation, Role, oracle::Class},
 };
+
+/// Maximum number of endpoints that a step names.
+const SILENT_NAMED_MAX: usize = 3;
 
 /// Inputs for [`Choice::listed`], which lists the endpoints of a Service port for one packet.
 pub(super) struct Choice<'a> {
@@ -51,6 +54,31 @@ impl Choice<'_> {
         let omitted = all.len().saturating_sub(CANDIDATES_MAX);
         all.truncate(CANDIDATES_MAX);
         (all, u64::try_from(omitted).unwrap_or(u64::MAX))
+    }
+
+    /// Returns a step if no endpoint that can receive the packet answers its health check. All of them are used then,
+    /// because a check can be wrong; one that only opens a connection to the endpoint's port hardly is.
+    pub(super) fn silent(&self) -> Option<Step> {
+        let used = self.port.endpoints.iter();
+        let used: Vec<_> = used.filter(|one| self.targets.contains_key(&(one.address, one.port))).collect();
+        let verdicts = used.iter().map(|one| Some((one, self.verdict(one).filter(|it| it.is_out())?)));
+        let out: Vec<_> = verdicts.collect::<Option<_>>()?;
+        if out.is_empty() {
+            return None;
+        }
+        let named = out.iter().take(SILENT_NAMED_MAX).map(|(endpoint, verdict)| {
+            format!("{} ({})", SocketAddr::new(endpoint.address, endpoint.port.get()), verdict.message)
+        });
+        let named: Vec<_> = named.collect();
+        let more = out.len().saturating_sub(SILENT_NAMED_MAX);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let (state, hint) = if self.service.health_check.is_none() {
+            (StepState::Broken, "start the endpoints, or correct `targetPort` of the Service")
+        } else {
+            (StepState::Unknown, "start the endpoints, or correct spec.healthCheck")
+        };
+        let outcome = format!("no endpoint answers its health check: {}{more}", named.join(", "));
+        Some(Step::new(About::Candidates, state, outcome).hint(hint))
     }
 
     fn candidate(&self, endpoint: &CompiledEndpoint, used: bool) -> CandidateEndpoint {

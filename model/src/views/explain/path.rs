@@ -63,7 +63,7 @@ pub(super) fn path(of: &AnnouncementInputs<'_>, packet: &Packet, node: &Name, ch
     let (programs, mut steps) = context.programs(of, packet);
     let lowered = programs.iter().map(|(key, (program, _))| (key, program));
     let decision = decide(lowered, &context.networks, &context.connection);
-    let (mut candidates, mut candidates_omitted, mut service) = (Vec::new(), 0, None);
+    let (mut candidates, mut candidates_omitted, mut service, mut silent) = (Vec::new(), 0, None, None);
     steps.push(frontend_step(&decision, &programs, packet));
     if let FrontendMatch::Frontend { of: key, frontend, route } = &decision.matched {
         service = Some((*key).clone());
@@ -89,8 +89,10 @@ pub(super) fn path(of: &AnnouncementInputs<'_>, packet: &Packet, node: &Name, ch
                     health,
                 };
                 (candidates, candidates_omitted) = choice.listed();
+                silent = choice.silent();
             }
             steps.extend(policy_steps(&decision, route, compiled, &context));
+            steps.extend(silent);
         }
     }
     let ends =

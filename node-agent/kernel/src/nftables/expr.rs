@@ -8,7 +8,7 @@ use std::fmt;
 
 use model::primitives::net::IpFamily;
 
-use super::{nfproto, uapi};
+use super::{nfproto, quoted::QuotedField, uapi};
 use crate::netlink::wire::{AttributeIter, Attributes, MalformedMessage};
 
 /// Number of an nf_tables register, as the kernel reports it.
@@ -60,6 +60,8 @@ pub enum Expr {
     Notrack,
     /// Loads the type of an ICMP or ICMPv6 message.
     LoadIcmpType(Register),
+    /// Loads a field of the packet that an ICMP or ICMPv6 error quotes after its own header of 8 bytes.
+    LoadQuoted(QuotedField, IpFamily, Register),
     /// Loads the routing type of the source address (`fib saddr type`), which is `RTN_LOCAL` for addresses of
     /// the node.
     LoadSourceIsLocal(Register),
@@ -274,6 +276,10 @@ impl Expr {
             }
             Self::Notrack => Shape::new("notrack", 0, empty()),
             Self::LoadIcmpType(to) => payload(Header::Transport, 0, 1, *to),
+            Self::LoadQuoted(field, family, to) => {
+                let (offset, length) = field.place(*family);
+                payload(Header::Transport, offset, length, *to)
+            }
             // NFT_FIB_RESULT_ADDRTYPE by NFTA_FIB_F_SADDR.
             Self::LoadSourceIsLocal(to) => Shape::new("fib", 3, empty().be32(1, to.0).be32(2, 3).be32(3, 1)),
             // NFT_FIB_RESULT_ADDRTYPE by NFTA_FIB_F_DADDR.
@@ -477,6 +483,7 @@ impl fmt::Display for Expr {
             Self::StoreHopLimit(_, from) => write!(f, "hop limit = r{}", from.0),
             Self::Notrack => f.write_str("notrack"),
             Self::LoadIcmpType(to) => write!(f, "r{} = icmp type", to.0),
+            Self::LoadQuoted(field, _, to) => write!(f, "r{} = quoted {field:?}", to.0),
             Self::LoadSourceIsLocal(to) => write!(f, "r{} = fib saddr type", to.0),
             Self::LoadDestinationIsLocal(to) => write!(f, "r{} = fib daddr type", to.0),
             Self::LoadConntrackState(to) => write!(f, "r{} = ct state", to.0),
@@ -545,6 +552,8 @@ mod tests {
             Expr::Redirect { port: Register(1) },
             Expr::RedirectHere,
             Expr::LoadIcmpType(Register(1)),
+            Expr::LoadQuoted(QuotedField::SourcePort, IpFamily::V4, Register(1)),
+            Expr::LoadQuoted(QuotedField::SourcePort, IpFamily::V6, Register(1)),
             Expr::LoadConntrackState(Register(1)),
             Expr::LoadConntrackStatus(Register(1)),
             Expr::bits(1, 0x4000),

@@ -2,6 +2,7 @@
 
 pub mod expr;
 pub mod parse;
+pub mod quoted;
 pub mod render;
 pub mod transaction;
 pub mod uapi;

@@ -5,6 +5,7 @@
 //! former       (after connection tracking): connections that this node does not translate, of slots that moved
 //!                 away from this node  ─▶ mark of the owner
 //!                 to this node, no SYN ─▶ mark of the former owner, once
+//! both: an ICMP error follows the connection whose packet it quotes
 //! untranslated (before destination NAT): connections with such a mark stay untranslated
 //! ```
 //! The mark selects a route to the owner (`kernel::owner_routes`).
@@ -17,6 +18,7 @@ use kernel::{
         Hook,
         expr::{Expr, Meta, Register, VerdictExpr},
         nfproto,
+        quoted::QuotedField,
         render::message,
         uapi,
     },
@@ -183,6 +185,9 @@ impl OwnerChain {
                 rules.extend(each(|lookup| lookup.rule(Vec::new(), OwnerRole::Owners, vec![Expr::Notrack])));
                 // A new connection is not tracked: only one direction of it would be seen here.
                 rules.extend(each(|lookup| lookup.rule(is_syn(), OwnerRole::Former, vec![Expr::Notrack])));
+                rules.extend(each(|lookup| {
+                    lookup.error_rule(Vec::new(), OwnerRole::Owners, vec![Expr::Notrack])
+                }));
                 rules
             }
             Self::Former => {
@@ -193,6 +198,12 @@ impl OwnerChain {
                     conditions.extend(is_within());
                     conditions.extend(may_hop(lookup.family));
                     lookup.rule(conditions, OwnerRole::Previous, limit_hops(lookup.family))
+                }));
+                rules.extend(by_family(is_error_of_translated));
+                rules.extend(each(|lookup| lookup.error_rule(Vec::new(), OwnerRole::Former, Vec::new())));
+                rules.extend(each(|lookup| {
+                    let family = lookup.family;
+                    lookup.error_rule(may_hop(family), OwnerRole::Previous, limit_hops(family))
                 }));
                 rules
             }
@@ -252,9 +263,37 @@ impl SlotLookup {
     }
 
     /// Returns a rule that stores the value of the map as the packet mark, if the conditions hold, and then evaluates
-    /// `after`. The hash must equal that of the chains which translate (`rules.rs`), so that the owner selects a target
-    /// of its own.
+    /// `after`.
     fn rule(self, conditions: Vec<Expr>, map: OwnerRole, after: Vec<Expr>) -> Vec<Expr> {
+        let client = ClientFields {
+            protocol: |_, to| Expr::LoadMeta(Meta::L4Proto, to),
+            service_port: |_, to| Expr::LoadDestinationPort(to),
+            address: Expr::LoadSource,
+            port: |_, to| Expr::LoadSourcePort(to),
+        };
+        self.marked(conditions, &client, map, after)
+    }
+
+    /// Returns the same rule for ICMP errors, by the packet that they quote, which was sent to the client.
+    fn error_rule(self, conditions: Vec<Expr>, map: OwnerRole, after: Vec<Expr>) -> Vec<Expr> {
+        let client = ClientFields {
+            protocol: |family, to| Expr::LoadQuoted(QuotedField::Protocol, family, to),
+            service_port: |family, to| Expr::LoadQuoted(QuotedField::SourcePort, family, to),
+            address: |family, to| Expr::LoadQuoted(QuotedField::Destination, family, to),
+            port: |family, to| Expr::LoadQuoted(QuotedField::DestinationPort, family, to),
+        };
+        self.marked([is_error(self.family), conditions].concat(), &client, map, after)
+    }
+
+    /// Returns a rule that looks up the slot of a client. The hash must equal that of the chains which translate
+    /// (`rules.rs`), so that the owner selects a target of its own.
+    fn marked(
+        self,
+        conditions: Vec<Expr>,
+        client: &ClientFields,
+        map: OwnerRole,
+        after: Vec<Expr>,
+    ) -> Vec<Expr> {
         let family = self.family;
         let (words, first) = (self.address_words(), Register::word(0));
         let key_word = words + 2;
@@ -268,13 +307,13 @@ impl SlotLookup {
         rule.extend(conditions);
         rule.extend([
             Expr::LoadDestination(family, key),
-            Expr::LoadMeta(Meta::L4Proto, Register::word(key_word + words)),
-            Expr::LoadDestinationPort(Register::word(key_word + words + 1)),
+            (client.protocol)(family, Register::word(key_word + words)),
+            (client.service_port)(family, Register::word(key_word + words + 1)),
             Expr::InSet { set: name(set), from: key },
-            Expr::LoadSource(family, first),
+            (client.address)(family, first),
         ]);
         if hashed > words {
-            rule.push(Expr::LoadSourcePort(Register::word(words)));
+            rule.push((client.port)(family, Register::word(words)));
         }
         let modulus = survival::SLOTS;
         rule.extend([
@@ -285,6 +324,15 @@ impl SlotLookup {
         rule.extend(after);
         rule
     }
+}
+
+/// Expressions that load the fields of a packet by which the slot of its client is found.
+struct ClientFields {
+    protocol: fn(IpFamily, Register) -> Expr,
+    /// Port of the frontend.
+    service_port: fn(IpFamily, Register) -> Expr,
+    address: fn(IpFamily, Register) -> Expr,
+    port: fn(IpFamily, Register) -> Expr,
 }
 
 fn family_is(family: IpFamily) -> [Expr; 2] {
@@ -301,6 +349,14 @@ fn from_workloads(family: IpFamily) -> Vec<Expr> {
 }
 
 const TCP: u8 = 6;
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+/// Type of ICMP errors of which "fragmentation needed" is one.
+const DESTINATION_UNREACHABLE: u8 = 3;
+/// Bit of the type of ICMPv6 messages that are no errors (RFC 4443, section 2.1).
+const INFORMATIONAL: u8 = 0x80;
+/// First byte of an IPv4 header without options.
+const WITHOUT_OPTIONS: u8 = 0x45;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 /// Bit of the conntrack status that marks destination NAT (`IPS_DST_NAT`).
@@ -325,6 +381,42 @@ fn tcp_flags(mask: u8, value: u8) -> Vec<Expr> {
     let mut exprs = vec![Expr::LoadMeta(Meta::L4Proto, Register(1)), Expr::equal(1, &[TCP])];
     exprs.extend(byte_matches(Expr::LoadTcpFlags(Register(1)), [1, 0, 0, 0], mask, Some(value)));
     exprs
+}
+
+fn is_icmp(family: IpFamily) -> [Expr; 2] {
+    let number = match family {
+        IpFamily::V4 => ICMP,
+        IpFamily::V6 => ICMPV6,
+    };
+    [Expr::LoadMeta(Meta::L4Proto, Register(1)), Expr::equal(1, &[number])]
+}
+
+/// Matches ICMP errors that quote a packet.
+fn is_error(family: IpFamily) -> Vec<Expr> {
+    let mut exprs = is_icmp(family).to_vec();
+    let load_type = Expr::LoadIcmpType(Register(1));
+    match family {
+        IpFamily::V4 => {
+            exprs.extend([load_type, Expr::equal(1, &[DESTINATION_UNREACHABLE])]);
+            let version = Expr::LoadQuoted(QuotedField::Version, family, Register(1));
+            exprs.extend([version, Expr::equal(1, &[WITHOUT_OPTIONS])]);
+        }
+        IpFamily::V6 => exprs.extend(byte_matches(load_type, [1, 0, 0, 0], INFORMATIONAL, Some(0))),
+    }
+    exprs
+}
+
+/// Returns the rule that ends the chain for ICMP errors of connections that this node translates.
+fn is_error_of_translated(family: IpFamily) -> Vec<Expr> {
+    let mut rule = family_is(family).to_vec();
+    rule.extend(is_icmp(family));
+    rule.extend([
+        Expr::LoadConntrackStatus(Register(1)),
+        Expr::bits(1, DESTINATION_NAT),
+        Expr::unequal(1, &[0; 4]),
+        Expr::Verdict(VerdictExpr::Accept),
+    ]);
+    rule
 }
 
 /// Matches the first segment of a TCP connection.
