@@ -47,6 +47,8 @@ pub(crate) struct Draft {
     pub(crate) sliced: BTreeSet<ServiceId>,
     /// Services with Endpoints in the input.
     pub(crate) with_endpoints: BTreeSet<ServiceId>,
+    /// True if Secrets with certificates are translated apart from the other input.
+    pub(crate) has_other_certificates: bool,
     /// Addresses that already are in a pool of the draft, each with the name of the pool.
     pub(crate) homes: BTreeMap<IpAddr, Name>,
     /// Settings for the agents' configuration files.
@@ -56,6 +58,11 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
+    /// Creates a draft of input whose Secrets with certificates are translated apart.
+    pub(crate) fn without_certificates() -> Self {
+        Self { has_other_certificates: true, ..Self::default() }
+    }
+
     /// Adds a complete object of any kind other than pool, advertisement, BFD profile and BGP peer, which are
     /// fields of the draft. A duplicate is reported and left out.
     pub(crate) fn add(&mut self, kind: Kind, object: Value) {

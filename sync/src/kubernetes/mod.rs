@@ -1,4 +1,4 @@
-//! Mirrors Services, EndpointSlices, Nodes and MetalLB's resources of a Kubernetes cluster to Tidegate, and
+//! Mirrors Services, EndpointSlices, Nodes, MetalLB's resources and HTTP routing of a Kubernetes cluster to Tidegate, and
 //! writes addresses and conditions back.
 //!
 //! ```text
@@ -10,6 +10,7 @@
 //! Invariants: incomplete listings are never used (a listing replaces the known objects only after all its
 //! pages have been received); objects of the cluster are changed only in `status`.
 
+mod certificates;
 mod lease;
 pub mod nodes;
 pub mod resource;
@@ -78,6 +79,15 @@ pub struct KubernetesArguments {
     /// By default such peers are disabled
     #[arg(long, env = "TIDEGATE_PASSWORD_SECRETS", conflicts_with = "no_metallb")]
     pub password_secrets: bool,
+    /// Handle Gateways, HTTPRoutes and Ingresses whose class has the controller tidegate.io/gateway, and read the Secrets with
+    /// certificates that they name; further permissions are necessary
+    #[arg(long, env = "TIDEGATE_GATEWAYS")]
+    pub gateways: bool,
+    /// Service of the cluster whose load balancer addresses are written to the status of Gateways and Ingresses [default: the
+    /// Service with the namespace and name of the Gateway or of the class]
+    #[arg(long, env = "TIDEGATE_PUBLISH_SERVICE", value_name = "NAMESPACE/NAME", requires = "gateways",
+        value_parser = service_id)]
+    pub publish_service: Option<Id>,
     /// Do not update Tidegate's Nodes; by default they get labels, zones and pod networks of the cluster's
     /// nodes
     #[arg(long, env = "TIDEGATE_NO_NODES")]
@@ -94,6 +104,12 @@ pub struct KubernetesArguments {
     /// Holder identity for the Lease [default: unique name from host name, process id and time]
     #[arg(long, env = "TIDEGATE_IDENTITY", value_name = "NAME")]
     pub identity: Option<String>,
+}
+
+/// Parses `NAMESPACE/NAME`.
+fn service_id(text: &str) -> Result<Id, String> {
+    let (namespace, name) = text.split_once('/').ok_or("must have the form NAMESPACE/NAME")?;
+    Ok(Id { namespace: namespace.to_owned(), name: name.to_owned() })
 }
 
 impl KubernetesArguments {
@@ -269,24 +285,37 @@ async fn work(client: Client, arguments: &KubernetesArguments, identity: String,
         mode: arguments.mode,
         class: arguments.load_balancer_class.clone(),
     };
-    let watched = needed(!arguments.no_metallb, !arguments.no_nodes);
+    let mut watched = needed(!arguments.no_metallb, !arguments.no_nodes);
+    watched.extend(Resource::HTTP.into_iter().filter(|_| arguments.gateways));
     let secret = arguments.password_secrets.then_some(Resource::Secret);
+    let certificate = arguments.gateways.then_some(Resource::CertificateSecret);
     let (sender, changes) = mpsc::channel(CHANGES_MAX);
     let (published, published_receiver) = channel::channel(state::WriteBackInput::default());
     let (names, names_receiver) = channel::channel(None);
-    let ends = Ends { wanted, published, nodes, names, progress };
+    let (certificates, certificates_receiver) = channel::channel(None);
+    let ends = Ends { wanted, published, nodes, names, certificates, progress };
     let secrets = async {
         match secret {
             Some(_) => secrets::follow(client.clone(), names_receiver, sender.clone()).await,
             None => std::future::pending().await,
         }
     };
+    let certificate_secrets = async {
+        match certificate {
+            Some(_) => {
+                certificates::follow(client.clone(), certificates_receiver, sender.clone()).await;
+            }
+            None => std::future::pending().await,
+        }
+    };
     let watches = watched.iter().map(|resource| watch::follow(client.clone(), *resource, sender.clone()));
     let watches = futures::future::join_all(watches);
-    let state = ClusterState::new(settings, watched.iter().copied().chain(secret));
+    let state = ClusterState::new(settings, watched.iter().copied().chain(secret).chain(certificate))
+        .with_publisher(arguments.publish_service.clone());
     tokio::select! {
         _ = watches => {}
         () = secrets => {}
+        () = certificate_secrets => {}
         () = keep(state, changes, ends) => {}
         () = write_back::run(client.clone(), identity, published_receiver, observed) => {}
     }
@@ -299,6 +328,8 @@ struct Ends {
     nodes: channel::Sender<Nodes>,
     /// Names of the Secrets to read.
     names: channel::Sender<Option<BTreeSet<Id>>>,
+    /// Names of the Secrets with certificates to read.
+    certificates: channel::Sender<Option<BTreeSet<Id>>>,
     progress: Arc<Progress>,
 }
 
@@ -317,12 +348,13 @@ async fn keep(mut state: ClusterState, mut changes: mpsc::Receiver<(Resource, st
             state.apply(resource, change);
         }
         complain(&state, &mut said, &ends.progress);
-        let named = state.secrets();
-        ends.names.send_if_modified(|names| {
-            let is_changed = *names != named;
-            *names = named;
-            is_changed
-        });
+        for (sender, named) in [(&ends.names, state.secrets()), (&ends.certificates, state.certificates())] {
+            sender.send_if_modified(|names| {
+                let is_changed = *names != named;
+                *names = named;
+                is_changed
+            });
+        }
         let new = state.wanted();
         if new.is_complete {
             ends.wanted.send_replace(new);
@@ -345,6 +377,11 @@ fn complain(state: &ClusterState, said: &mut Vec<String>, progress: &Progress) {
              unreadable ones"
                 .to_owned()
         }
+        Resource::CertificateSecret => {
+            "Secrets with certificates have not been read; nothing is written until then. The log names the \
+             unreadable ones"
+                .to_owned()
+        }
         Resource::Service
         | Resource::EndpointSlice
         | Resource::Node
@@ -354,7 +391,12 @@ fn complain(state: &ClusterState, said: &mut Vec<String>, progress: &Progress) {
         | Resource::BgpAdvertisement
         | Resource::BgpPeer
         | Resource::BfdProfile
-        | Resource::Community => {
+        | Resource::Community
+        | Resource::IngressClass
+        | Resource::Ingress
+        | Resource::GatewayClass
+        | Resource::Gateway
+        | Resource::HttpRoute => {
             let reason = state.failure(kind).map(described).map(|reason| format!(" ({reason})"));
             let reason = reason.unwrap_or_default();
             format!("{kind:?} has not been listed completely{reason}; nothing is written until then")

@@ -27,6 +27,18 @@ pub enum Resource {
     Community,
     /// Secrets with BGP passwords; read by name, not watched.
     Secret,
+    /// IngressClasses (`networking.k8s.io/v1`).
+    IngressClass,
+    /// Ingresses (`networking.k8s.io/v1`).
+    Ingress,
+    /// GatewayClasses (`gateway.networking.k8s.io`).
+    GatewayClass,
+    /// Gateways (`gateway.networking.k8s.io`).
+    Gateway,
+    /// HTTPRoutes (`gateway.networking.k8s.io`).
+    HttpRoute,
+    /// Secrets with certificates of Gateways and Ingresses; read by name, not watched.
+    CertificateSecret,
 }
 
 impl Resource {
@@ -42,11 +54,31 @@ impl Resource {
         Self::Community,
     ];
 
+    /// Kinds of HTTP routing that are watched.
+    pub const HTTP: [Self; 5] =
+        [Self::IngressClass, Self::Ingress, Self::GatewayClass, Self::Gateway, Self::HttpRoute];
+
+    /// Returns true if a cluster may lack the kind.
+    #[must_use]
+    pub fn is_optional(self) -> bool {
+        self.is_metallb() || Self::HTTP.contains(&self)
+    }
+
     /// Returns true if the kind is one of MetalLB's.
     #[must_use]
     pub const fn is_metallb(self) -> bool {
         match self {
-            Self::Service | Self::EndpointSlice | Self::Node | Self::Namespace | Self::Secret => false,
+            Self::Service
+            | Self::EndpointSlice
+            | Self::Node
+            | Self::Namespace
+            | Self::Secret
+            | Self::IngressClass
+            | Self::Ingress
+            | Self::GatewayClass
+            | Self::Gateway
+            | Self::HttpRoute
+            | Self::CertificateSecret => false,
             Self::IpAddressPool
             | Self::L2Advertisement
             | Self::BgpAdvertisement
@@ -60,6 +92,11 @@ impl Resource {
     #[must_use]
     pub fn places(self) -> Vec<ApiResource> {
         let metallb = |kind, plural| vec![place("metallb.io", "v1beta1", kind, plural)];
+        let gateway = |kind: &str, plural: &str| {
+            ["v1", "v1beta1"]
+                .map(|version| place("gateway.networking.k8s.io", version, kind, plural))
+                .to_vec()
+        };
         match self {
             Self::Service => vec![place("", "v1", "Service", "services")],
             Self::EndpointSlice => vec![place("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")],
@@ -73,7 +110,14 @@ impl Resource {
                 .to_vec(),
             Self::BfdProfile => metallb("BFDProfile", "bfdprofiles"),
             Self::Community => metallb("Community", "communities"),
-            Self::Secret => vec![place("", "v1", "Secret", "secrets")],
+            Self::Secret | Self::CertificateSecret => vec![place("", "v1", "Secret", "secrets")],
+            Self::IngressClass => {
+                vec![place("networking.k8s.io", "v1", "IngressClass", "ingressclasses")]
+            }
+            Self::Ingress => vec![place("networking.k8s.io", "v1", "Ingress", "ingresses")],
+            Self::GatewayClass => gateway("GatewayClass", "gatewayclasses"),
+            Self::Gateway => gateway("Gateway", "gateways"),
+            Self::HttpRoute => gateway("HTTPRoute", "httproutes"),
         }
     }
 }

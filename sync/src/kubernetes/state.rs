@@ -5,6 +5,8 @@
 //! itself and, if its handling by Tidegate changes, its slices. MetalLB's resources and namespaces are few
 //! and are translated together.
 
+mod http;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -21,6 +23,8 @@ use model::{
 use serde_json::Value;
 use translate::json::text;
 
+use self::http::HttpSide;
+pub use self::http::{CertificateSecrets, HttpEntry, OwnParent};
 pub use super::translate::Id;
 use super::{
     nodes::Nodes,
@@ -50,6 +54,8 @@ pub enum Change {
     /// Passwords from the Secrets that BGPPeers refer to, sent after each poll of all these Secrets. A Secret
     /// that has not been read yet is missing.
     Passwords(Passwords),
+    /// Secrets with certificates that Gateways and Ingresses name, sent after each poll of all of them.
+    Certificates(CertificateSecrets),
 }
 
 /// Service of the cluster, with the data needed to write its status.
@@ -79,6 +85,8 @@ pub struct WriteBackInput {
     /// Data of the cluster's nodes. Kept apart from the desired objects, because agents create the Nodes in
     /// Tidegate.
     pub nodes: Nodes,
+    /// Classes, Gateways, HTTPRoutes and Ingresses that Tidegate handles.
+    pub http: OrdMap<(Resource, Id), Arc<HttpEntry>>,
 }
 
 /// State of the cluster and the Tidegate objects derived from it.
@@ -102,6 +110,7 @@ pub struct ClusterState {
     doubted: BTreeMap<Resource, BTreeSet<Id>>,
     objects_wanted: OrdMap<ObjectKey, Object>,
     published: WriteBackInput,
+    http: HttpSide,
 }
 
 impl ClusterState {
@@ -120,6 +129,7 @@ impl ClusterState {
             doubted: BTreeMap::new(),
             objects_wanted: OrdMap::new(),
             published: WriteBackInput::default(),
+            http: HttpSide::default(),
         }
     }
 
@@ -136,6 +146,7 @@ impl ClusterState {
                 let read = self.around.passwords.as_ref();
                 read.is_some_and(|read| named.iter().all(|id| read.contains_key(id)))
             }),
+            Resource::CertificateSecret => self.has_certificates(),
             Resource::Service
             | Resource::EndpointSlice
             | Resource::Node
@@ -145,7 +156,12 @@ impl ClusterState {
             | Resource::BgpAdvertisement
             | Resource::BgpPeer
             | Resource::BfdProfile
-            | Resource::Community => self.read.contains(&resource),
+            | Resource::Community
+            | Resource::IngressClass
+            | Resource::Ingress
+            | Resource::GatewayClass
+            | Resource::Gateway
+            | Resource::HttpRoute => self.read.contains(&resource),
         };
         self.needed.iter().copied().filter(move |resource| !is_read(*resource))
     }
@@ -204,6 +220,7 @@ impl ClusterState {
                 }
                 return;
             }
+            Change::Certificates(secrets) => return self.apply_certificates(secrets),
         }
         self.follow(resource, touched);
     }
@@ -304,11 +321,19 @@ impl ClusterState {
     /// Translates the changed objects of a kind again, and the objects that depend on them.
     fn follow(&mut self, resource: Resource, touched: BTreeSet<Id>) {
         match resource {
-            Resource::Service => touched.iter().for_each(|id| self.service(id)),
+            Resource::Service => {
+                touched.iter().for_each(|id| self.service(id));
+                self.follow_services(&touched);
+            }
             Resource::EndpointSlice => touched.iter().for_each(|id| self.slice(id)),
             Resource::Node => touched.iter().for_each(|id| self.node(id)),
             // Secrets arrive together.
-            Resource::Secret => {}
+            Resource::Secret | Resource::CertificateSecret => {}
+            Resource::IngressClass
+            | Resource::Ingress
+            | Resource::GatewayClass
+            | Resource::Gateway
+            | Resource::HttpRoute => self.follow_http(resource, &touched),
             Resource::Namespace if touched.is_empty() => {}
             Resource::Namespace => {
                 let namespaces = self.known(Resource::Namespace);
@@ -355,9 +380,14 @@ impl ClusterState {
             self.slices_of(id);
             return;
         };
-        let claim = claim(&self.settings, object);
-        let TranslationResult { objects, findings, documents: _ } =
-            translation::service(&self.settings, &self.around, object);
+        let own = claim(&self.settings, object);
+        let is_backend = own == Claim::None && self.http.is_backend(id);
+        let claim = if is_backend { Claim::Proxied } else { own };
+        let TranslationResult { objects, findings, documents: _ } = if is_backend {
+            translation::backend_service(&self.settings, object)
+        } else {
+            translation::service(&self.settings, &self.around, object)
+        };
         let entry = Entry { object: object.clone(), claim, key: objects.first().map(Object::key), findings };
         self.published.services.insert(id.clone(), Arc::new(entry));
         self.replace(Resource::Service, id, objects);

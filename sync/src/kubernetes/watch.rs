@@ -20,18 +20,22 @@ use super::{
 
 /// Page size; same as for other API server clients.
 const PAGE: u32 = 500;
-/// Retry interval of a kind that the cluster does not have; MetalLB's resources may be installed later.
+/// Retry interval of a kind that the cluster does not have and that may be installed later.
 const ABSENT_RETRY: Duration = Duration::from_secs(10);
 
 /// Watches the objects of one kind and sends their changes, until the receiver is closed.
 pub(super) async fn follow(client: Client, resource: Resource, changes: mpsc::Sender<(Resource, Change)>) {
-    let mut is_known = false;
+    let (mut is_known, mut is_absence_logged) = (false, false);
     loop {
         for place in resource.places() {
             follow_at(&client, resource, &place, &changes, &mut is_known).await;
             if changes.is_closed() {
                 return;
             }
+        }
+        if !is_absence_logged {
+            tracing::info!(kind = ?resource, "the cluster does not have the kind; objects of it are read once it is installed");
+            is_absence_logged = true;
         }
         // Objects read before stay: an uninstalled kind is no reason to remove them.
         if !is_known && changes.send((resource, Change::Listed(Vec::new()))).await.is_err() {
@@ -72,7 +76,7 @@ async fn follow_at(
             Ok(watcher::Event::Delete(object)) => {
                 value(place, &object).map(|object| Change::Gone(Id::of(&object)))
             }
-            Err(error) if resource.is_metallb() && is_absent(&error) => return,
+            Err(error) if resource.is_optional() && is_absent(&error) => return,
             Err(watcher::Error::InitialListFailed(error)) => Some(Change::Failed(words(&error))),
             Err(error) => {
                 tracing::warn!(

@@ -121,6 +121,8 @@ fn every_setting_has_its_effect() {
         "sync.resources.limits.memory=2Gi",
         "sync.environment.TIDEGATE_PRUNE_LIMIT=5",
         "sync.listen=[::]:9000",
+        "sync.gateways=true",
+        "sync.publishService=edge/gateway",
         "podMonitor.enabled=true",
         "podMonitor.interval=30s",
         "podMonitor.labels.release=prometheus",
@@ -151,6 +153,16 @@ fn every_setting_has_its_effect() {
         all.iter().filter(|object| object["metadata"]["name"] == "tidegate-sync-passwords").collect();
     assert_eq!(passwords.len(), 2);
     assert!(passwords.iter().all(|object| object["metadata"]["namespace"] == "routers"));
+    let publisher = (&own["TIDEGATE_GATEWAYS"], &own["TIDEGATE_PUBLISH_SERVICE"]);
+    assert_eq!(publisher, (&json!("true"), &json!("edge/gateway")));
+    let text = std::fs::read(root().join("packaging/kubernetes/gateways.yaml")).unwrap();
+    let manifests = objects(Language::Yaml, &text).unwrap();
+    // Helm renders the GatewayClass only for a cluster with the Gateway API.
+    for object in manifests.iter().filter(|object| object["kind"] != "GatewayClass") {
+        let mut of_chart = all.iter().filter(|other| other["metadata"]["name"] == object["metadata"]["name"]);
+        let other = of_chart.find(|other| other["kind"] == object["kind"]).unwrap();
+        assert_eq!(comparable(other), comparable(object));
+    }
     let monitors: Vec<_> = all.iter().filter(|object| object["kind"] == "PodMonitor").collect();
     assert_eq!(monitors.len(), 2);
     for (monitor, watched) in monitors.iter().zip([agent, sync]) {

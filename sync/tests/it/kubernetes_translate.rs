@@ -20,15 +20,15 @@ use sync::kubernetes::{
 };
 use translate::{json::text, parse};
 
-fn directory() -> PathBuf {
+pub(crate) fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/kubernetes")
 }
 
-fn read(name: &str) -> Vec<Value> {
+pub(crate) fn read(name: &str) -> Vec<Value> {
     parse::objects(parse::Language::Yaml, &fs::read(directory().join(name)).unwrap()).unwrap()
 }
 
-fn check(path: &Path, actual: &str) {
+pub(crate) fn check(path: &Path, actual: &str) {
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::write(path, actual).unwrap();
     }
@@ -40,9 +40,9 @@ fn settings(mode: Mode) -> Settings {
     Settings { cluster: None, mode, class: None }
 }
 
-fn resource(object: &Value) -> Resource {
+pub(crate) fn resource(object: &Value) -> Resource {
     let kind = text(object, "/kind");
-    let all = Resource::CORE.into_iter().chain(Resource::METALLB);
+    let all = Resource::CORE.into_iter().chain(Resource::METALLB).chain(Resource::HTTP);
     all.into_iter().find(|resource| resource.places()[0].kind == kind).unwrap()
 }
 
@@ -55,7 +55,7 @@ fn cluster(settings: Settings, objects: &[Value]) -> ClusterState {
     state
 }
 
-fn shown(state: &ClusterState) -> String {
+pub(crate) fn shown(state: &ClusterState) -> String {
     let mut shown = String::new();
     let (wanted, published) = (state.wanted(), state.published());
     for object in published.nodes.values().chain(wanted.objects.values()) {
@@ -215,7 +215,7 @@ fn what_is_wanted_depends_on_the_state_and_not_on_the_way_to_it() {
     let backward: Vec<Value> = objects.iter().rev().cloned().collect();
     let mut state = cluster(settings(Mode::Proxy), &backward);
     assert_eq!(shown(&state), shown(&forward));
-    let all = Resource::CORE.into_iter().chain(Resource::METALLB);
+    let all = Resource::CORE.into_iter().chain(Resource::METALLB).chain(Resource::HTTP);
     for object in &objects {
         state.apply(resource(object), Change::Gone(Id::of(object)));
     }

@@ -39,9 +39,9 @@ struct Cli {
 }
 
 /// Running adapter, with the engine's ends of its channels held by the test.
-struct Adapter {
-    wanted: watch::Receiver<DesiredObjects>,
-    observed: watch::Sender<ObservedObjects>,
+pub(crate) struct Adapter {
+    pub(crate) wanted: watch::Receiver<DesiredObjects>,
+    pub(crate) observed: watch::Sender<ObservedObjects>,
     progress: Arc<Progress>,
     task: JoinHandle<anyhow::Result<()>>,
     stop: CancellationToken,
@@ -49,7 +49,7 @@ struct Adapter {
 }
 
 impl Adapter {
-    fn start(server: &ApiServer, flags: &[&str]) -> Self {
+    pub(crate) fn start(server: &ApiServer, flags: &[&str]) -> Self {
         Self::start_with(&server.kubeconfig(), flags)
     }
 
@@ -74,7 +74,7 @@ impl Adapter {
     }
 
     /// Waits until the adapter desires exactly the objects with these keys.
-    async fn wants(&mut self, keys: &[&str]) {
+    pub(crate) async fn wants(&mut self, keys: &[&str]) {
         let names =
             |wanted: &DesiredObjects| wanted.objects.keys().map(ObjectKey::to_store_key).collect::<Vec<_>>();
         let reached = self.wanted.wait_for(|wanted| wanted.is_complete && names(wanted) == keys);
@@ -90,14 +90,14 @@ impl Drop for Adapter {
     }
 }
 
-fn service(name: &str) -> Value {
+pub(crate) fn service(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": name, "namespace": "shop" },
         "spec": { "type": "LoadBalancer", "ports": [{ "port": 80, "protocol": "TCP", "targetPort": 8080 }] },
     })
 }
 
-fn slice(service: &str, address: &str) -> Value {
+pub(crate) fn slice(service: &str, address: &str) -> Value {
     json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": { "name": format!("{service}-1"), "namespace": "shop", "labels": { "kubernetes.io/service-name": service } },
@@ -112,7 +112,7 @@ fn pool() -> Value {
     })
 }
 
-async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look() {

@@ -13,6 +13,7 @@ mod engine;
 mod files;
 mod helm_chart;
 mod kubernetes_end_to_end;
+mod kubernetes_http;
 mod kubernetes_manifests;
 mod kubernetes_translate;
 mod kubernetes_watch;

@@ -97,8 +97,8 @@ pub(crate) fn all(draft: &mut Draft, documents: &[(&str, &Value)]) {
     }
 }
 
-/// Translates a Secret with a certificate.
-pub(crate) fn certificate(draft: &mut Draft, secret: &Value) {
+/// Returns the certificate chain and the private key of a Secret, or `None` if one of them is absent or not text in base64.
+pub(crate) fn certificate_parts(secret: &Value) -> Option<(String, String)> {
     let part = |key: &str| {
         let plain = text(secret, &format!("/stringData/{key}"));
         if !plain.is_empty() {
@@ -108,7 +108,12 @@ pub(crate) fn certificate(draft: &mut Draft, secret: &Value) {
         let bytes = BASE64_STANDARD.decode(encoded.split_whitespace().collect::<String>()).ok()?;
         String::from_utf8(bytes).ok().filter(|text| !text.is_empty())
     };
-    let (Some(certificate), Some(key)) = (part("tls.crt"), part("tls.key")) else {
+    Some((part("tls.crt")?, part("tls.key")?))
+}
+
+/// Translates a Secret with a certificate.
+pub(crate) fn certificate(draft: &mut Draft, secret: &Value) {
+    let Some((certificate, key)) = certificate_parts(secret) else {
         draft.report.ignored("data", "left out: it needs `tls.crt` and `tls.key` in base64");
         return;
     };
@@ -150,7 +155,7 @@ fn note_tls(draft: &mut Draft, input: &mut IngressInput<'_>, ingress: &Value) {
             }
         }
         let target = format!("gateway/{name}");
-        if draft.has(Kind::Certificate, &namespace, &secret) {
+        if draft.has_other_certificates || draft.has(Kind::Certificate, &namespace, &secret) {
             draft.report.mapped(&at, &target);
         } else {
             let words = format!("{target}; create the Certificate {secret}, which is not in the input");

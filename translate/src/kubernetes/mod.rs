@@ -8,6 +8,7 @@
 mod annotations;
 mod endpoints;
 pub mod fields;
+pub mod gateway_api;
 mod metallb;
 mod names;
 mod node;
@@ -37,7 +38,7 @@ pub use self::{
     metallb::metallb,
     names::{CLUSTER_LABEL, ClusterName, Id},
     node::node,
-    service::{Claim, claim, service},
+    service::{Claim, backend_service, claim, service},
     slice::{SERVICE_NAME_LABEL, endpoint_slice},
 };
 

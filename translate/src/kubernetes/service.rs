@@ -92,6 +92,24 @@ pub fn service(settings: &Settings, around: &Surroundings, service: &Value) -> T
     made
 }
 
+/// Translates a Service that only HTTP routes use: without an address of its own, so that nodes do not program it.
+#[must_use]
+pub fn backend_service(settings: &Settings, service: &Value) -> TranslationResult {
+    let mut made = TranslationResult::default();
+    let ports: Vec<_> = items(service, "/spec/ports")
+        .iter()
+        .map(|theirs| port(&Settings { mode: Mode::LoadBalancer, ..settings.clone() }, theirs))
+        .collect();
+    let mut spec = json!({ "clusterIP": "None", "ports": ports });
+    if service.pointer("/spec/publishNotReadyAddresses") == Some(&json!(true)) {
+        spec["publishNotReadyAddresses"] = json!(true);
+    }
+    let labels = labels_of(settings, service);
+    let namespace = settings.name(&text(service, "/metadata/namespace"));
+    made.finish(&document("Service", Some(&namespace), &text(service, "/metadata/name"), &labels, spec));
+    made
+}
+
 /// Returns the type of the translated Service. If another load balancer assigns the addresses, the type is
 /// `NodePort` or `ClusterIP`, so that node ports used by that load balancer stay open.
 fn service_type(claim: Claim, theirs: &Value, made: &mut TranslationResult) -> String {

@@ -1,9 +1,10 @@
-//! Writes addresses and conditions to the status of Services, and publishes findings (reports of settings
+//! Writes addresses and conditions to the status of Services and of objects of HTTP routing, and publishes findings (reports of settings
 //! that are not translated exactly) as Kubernetes events.
 //!
 //! One loop receives the complete states of the cluster and of Tidegate's objects. Services that have changed
 //! are marked as dirty until their status is written or needs no write.
 
+mod http;
 mod plan;
 
 use std::{
@@ -24,7 +25,11 @@ use model::kinds::resource::ObjectKey;
 use tokio::sync::watch;
 use translate::json::text;
 
-pub use self::plan::{SUPPORTED, ServiceState, plan};
+use self::http::HttpStatuses;
+pub use self::{
+    http::{HttpSources, plan as plan_http},
+    plan::{SUPPORTED, ServiceState, plan},
+};
 use super::{
     resource::Resource,
     state::{Entry, Findings, Id, WriteBackInput},
@@ -81,6 +86,7 @@ struct Desk {
     /// Cluster Service by the key of the Tidegate object translated from it.
     services: BTreeMap<ObjectKey, Id>,
     dirty: BTreeSet<Id>,
+    http: HttpStatuses,
     /// Problems that were already published as events, by cluster object.
     told: BTreeMap<(Resource, Id), Vec<Finding>>,
     untold: BTreeSet<(Resource, Id)>,
@@ -88,7 +94,7 @@ struct Desk {
 
 impl Desk {
     fn has_work(&self) -> bool {
-        !self.dirty.is_empty() || !self.untold.is_empty()
+        !self.dirty.is_empty() || !self.untold.is_empty() || self.http.has_work()
     }
 
     /// Replaces the inputs, and marks the Services that differ from the previous inputs as dirty. The cost is
@@ -120,8 +126,11 @@ impl Desk {
         let changed = keys_that_differ(&self.observed.objects, &observed.objects)
             .into_iter()
             .chain(keys_that_differ(&self.observed.refused, &observed.refused));
-        let changed: Vec<Id> = changed.filter_map(|key| self.services.get(&key).cloned()).collect();
-        self.dirty.extend(changed);
+        for key in changed {
+            self.dirty.extend(self.services.get(&key).cloned());
+            self.http.mark_derived(&key);
+        }
+        self.http.mark(&self.published, &published);
         (self.published, self.observed) = (published, observed);
     }
 
@@ -158,6 +167,7 @@ impl Desk {
             );
             self.dirty.insert(id);
         }
+        self.http.write(client, &self.published, &self.observed, &now).await;
     }
 
     fn said(&self, entry: &Entry) -> ServiceState<'_> {

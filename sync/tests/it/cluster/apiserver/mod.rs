@@ -40,6 +40,15 @@ const METALLB: [(&str, &str); 6] = [
     ("apis/metallb.io/v1beta1", "communities"),
 ];
 
+/// Kinds of HTTP routing, with API prefix and plural.
+pub(crate) const HTTP: [(&str, &str); 5] = [
+    ("apis/networking.k8s.io/v1", "ingressclasses"),
+    ("apis/networking.k8s.io/v1", "ingresses"),
+    ("apis/gateway.networking.k8s.io/v1", "gatewayclasses"),
+    ("apis/gateway.networking.k8s.io/v1", "gateways"),
+    ("apis/gateway.networking.k8s.io/v1", "httproutes"),
+];
+
 /// Failure mode of the test API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mood {
@@ -257,6 +266,10 @@ fn place_of(object: &Value) -> Place {
     let version = object["apiVersion"].as_str().unwrap();
     let prefix = if version.contains('/') { format!("apis/{version}") } else { format!("api/{version}") };
     let kind = object["kind"].as_str().unwrap().to_ascii_lowercase();
-    let plural = kind.strip_suffix('y').map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"));
+    let plural = match kind.strip_suffix('y') {
+        Some(stem) if kind != "gateway" => format!("{stem}ies"),
+        _ if kind.ends_with('s') => format!("{kind}es"),
+        _ => format!("{kind}s"),
+    };
     (prefix, plural)
 }

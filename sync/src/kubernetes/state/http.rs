@@ -1,0 +1,382 @@
+//! HTTP routing of the cluster: Gateways, HTTPRoutes and Ingresses of Tidegate's classes, with the Services and Secrets that
+//! they name.
+//!
+//! A change of an HTTPRoute costs this route. Ingresses of one namespace are translated together, because they share
+//! Gateways. A change of a Gateway costs the routes that name it, and a change of a class, which is rare, costs all objects.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
+
+use model::{
+    http::{AttachProblem, HttpObjectKey, HttpObjects, attach},
+    kinds::{
+        http_route::{HttpRouteSpec, ParentRef},
+        resource::{Kind, Object, ObjectKey},
+    },
+    primitives::name::Namespace,
+};
+use serde_json::Value;
+use translate::json::{items, text};
+
+use super::{ClusterState, Id};
+use crate::kubernetes::{
+    resource::Resource,
+    translate::{
+        Finding, TranslationResult,
+        gateway_api::{
+            self, HTTP_CONTROLLER, HttpClasses, IngressTranslation, RouteProblem, RouteTranslation,
+            is_own_class, parent_gateway,
+        },
+    },
+};
+
+/// Maximum number of Secrets with certificates, each of which is polled every few seconds.
+const CERTIFICATES_MAX: usize = 1024;
+
+/// Secrets with certificates as read from the cluster; `None` stands for a Secret that does not exist.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct CertificateSecrets(pub BTreeMap<Id, Option<Value>>);
+
+impl fmt::Debug for CertificateSecrets {
+    /// Formats the names only, because the contents are private keys.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// Object of HTTP routing that Tidegate handles, with the data needed to write its status.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HttpEntry {
+    /// Object as read from the cluster, without managed fields.
+    pub object: Value,
+    /// Objects in Tidegate that were derived from it.
+    pub keys: Vec<ObjectKey>,
+    /// Problems to report.
+    pub findings: Vec<Finding>,
+    /// Gateways of Tidegate that a route names.
+    pub parents: Vec<OwnParent>,
+    /// Reason for which a backend of a route cannot be used.
+    pub unresolved: Option<RouteProblem>,
+    /// Services whose load balancer addresses are those of a Gateway or Ingress, the preferred one first.
+    pub publishers: Vec<Id>,
+}
+
+/// Parent of a route that is a Gateway of Tidegate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OwnParent {
+    /// Reference as in the route.
+    pub reference: Value,
+    /// Reason for which the parent does not accept the route.
+    pub refused: Option<RouteProblem>,
+}
+
+/// State of HTTP routing.
+#[derive(Debug, Default)]
+pub(super) struct HttpSide {
+    classes: HttpClasses,
+    certificates: Option<CertificateSecrets>,
+    /// Services that each HTTPRoute, and the Ingresses of each namespace, name.
+    backends: BTreeMap<(Resource, Id), BTreeSet<Id>>,
+    /// Number of the references to each Service.
+    references: BTreeMap<Id, usize>,
+    /// Service whose addresses are those of all Gateways and Ingresses.
+    publisher: Option<Id>,
+}
+
+impl HttpSide {
+    /// Returns true if a route or Ingress names the Service.
+    pub(super) fn is_backend(&self, service: &Id) -> bool {
+        self.references.contains_key(service)
+    }
+}
+
+impl ClusterState {
+    /// Sets the Service whose load balancer addresses are those of all Gateways and Ingresses. By default it is the Service with
+    /// the namespace and name of a Gateway.
+    #[must_use]
+    pub fn with_publisher(mut self, publisher: Option<Id>) -> Self {
+        self.http.publisher = publisher;
+        self
+    }
+
+    /// Returns the Secrets with certificates that must be read, at most 1024, or `None` while classes, Gateways and Ingresses
+    /// have not been listed.
+    #[must_use]
+    pub fn certificates(&self) -> Option<BTreeSet<Id>> {
+        let is_read = |resource: &Resource| self.read.contains(resource);
+        let needed = [Resource::IngressClass, Resource::GatewayClass, Resource::Ingress, Resource::Gateway];
+        needed.iter().all(is_read).then(|| {
+            let all: BTreeSet<Id> = self.own_objects().flat_map(gateway_api::named_certificates).collect();
+            all.into_iter().take(CERTIFICATES_MAX).collect()
+        })
+    }
+
+    fn own_objects(&self) -> impl Iterator<Item = &Value> {
+        let gateways = self.known(Resource::Gateway).map(|(_, object)| object);
+        let gateways = gateways.filter(|object| self.http.classes.own_gateway(object));
+        let ingresses = self.known(Resource::Ingress).map(|(_, object)| object);
+        gateways.chain(ingresses.filter(|object| self.http.classes.own_ingress(object)))
+    }
+
+    pub(super) fn has_certificates(&self) -> bool {
+        let read = self.http.certificates.as_ref();
+        self.certificates()
+            .is_some_and(|named| read.is_some_and(|read| named.iter().all(|id| read.0.contains_key(id))))
+    }
+
+    pub(super) fn apply_certificates(&mut self, secrets: CertificateSecrets) {
+        let old = self.http.certificates.replace(secrets.clone()).unwrap_or_default();
+        for id in old.0.keys().filter(|id| !secrets.0.contains_key(id)) {
+            self.take(Resource::CertificateSecret, id, TranslationResult::default());
+        }
+        for (id, secret) in secrets.0.iter().filter(|(id, secret)| old.0.get(id) != Some(*secret)) {
+            let made = secret.as_ref().map(|secret| gateway_api::certificate(&self.settings, secret));
+            self.take(Resource::CertificateSecret, id, made.unwrap_or_default());
+        }
+    }
+
+    /// Translates the changed objects of a kind of HTTP routing again, and the objects that depend on them.
+    pub(super) fn follow_http(&mut self, resource: Resource, touched: &BTreeSet<Id>) {
+        match resource {
+            Resource::GatewayClass | Resource::IngressClass => self.follow_classes(),
+            Resource::Gateway => touched.iter().for_each(|id| self.gateway(id)),
+            Resource::HttpRoute => touched.iter().for_each(|id| self.http_route(id)),
+            Resource::Ingress => {
+                let namespaces: BTreeSet<_> = touched.iter().map(|id| id.namespace.clone()).collect();
+                namespaces.iter().for_each(|namespace| self.ingresses(namespace));
+            }
+            Resource::Service
+            | Resource::EndpointSlice
+            | Resource::Node
+            | Resource::Namespace
+            | Resource::IpAddressPool
+            | Resource::L2Advertisement
+            | Resource::BgpAdvertisement
+            | Resource::BgpPeer
+            | Resource::BfdProfile
+            | Resource::Community
+            | Resource::Secret
+            | Resource::CertificateSecret => {}
+        }
+    }
+
+    /// Translates the Ingresses in the namespaces of changed Services again: a named port may have another number.
+    pub(super) fn follow_services(&mut self, touched: &BTreeSet<Id>) {
+        let namespaces: BTreeSet<_> = touched.iter().map(|id| id.namespace.clone()).collect();
+        for namespace in namespaces {
+            if !self.own_ingresses(&namespace).is_empty() {
+                self.ingresses(&namespace);
+            }
+        }
+    }
+
+    fn follow_classes(&mut self) {
+        let values = |resource| self.known(resource).map(|(_, object)| object);
+        let classes = HttpClasses::of(values(Resource::GatewayClass), values(Resource::IngressClass));
+        let own: Vec<_> = self
+            .known(Resource::GatewayClass)
+            .map(|(id, class)| (id.clone(), Some(class.clone()).filter(is_own_class)))
+            .collect();
+        let known: Vec<_> = self.published.http.keys().cloned().collect();
+        let is_gone = |id: &Id| own.iter().all(|(own, _)| own != id);
+        for key in known.iter().filter(|(of, id)| *of == Resource::GatewayClass && is_gone(id)) {
+            self.published.http.remove(key);
+        }
+        for (id, class) in own {
+            let entry = class.map(|object| entry(object, Vec::new(), Vec::new()));
+            self.publish_http(Resource::GatewayClass, &id, entry);
+        }
+        if classes == self.http.classes {
+            return;
+        }
+        self.http.classes = classes;
+        let gateways: Vec<_> = self.known(Resource::Gateway).map(|(id, _)| id.clone()).collect();
+        gateways.iter().for_each(|id| self.gateway(id));
+        let namespaces: BTreeSet<_> =
+            self.known(Resource::Ingress).map(|(id, _)| id.namespace.clone()).collect();
+        namespaces.iter().for_each(|namespace| self.ingresses(namespace));
+    }
+
+    fn gateway(&mut self, id: &Id) {
+        let own = self.get(Resource::Gateway, id).filter(|object| self.http.classes.own_gateway(object));
+        let own = own.cloned();
+        let made = own.as_ref().map(|object| gateway_api::gateway(&self.settings, object));
+        let made = made.unwrap_or_default();
+        let entry = own.map(|object| HttpEntry {
+            publishers: self.http.publisher.iter().chain([id]).cloned().collect(),
+            ..entry(object, made.objects.iter().map(Object::key).collect(), made.findings.clone())
+        });
+        self.publish_http(Resource::Gateway, id, entry);
+        self.take(Resource::Gateway, id, made);
+        let naming = self.known(Resource::HttpRoute).filter(|(_, route)| {
+            let mut parents = items(route, "/spec/parentRefs").iter();
+            parents.any(|parent| parent_gateway(route, parent).as_ref() == Some(id))
+        });
+        let naming: Vec<_> = naming.map(|(id, _)| id.clone()).collect();
+        naming.iter().for_each(|id| self.http_route(id));
+    }
+
+    fn is_own_gateway(&self, id: &Id) -> bool {
+        self.get(Resource::Gateway, id).is_some_and(|object| self.http.classes.own_gateway(object))
+    }
+
+    fn http_route(&mut self, id: &Id) {
+        let Some(route) = self.get(Resource::HttpRoute, id).cloned() else {
+            self.publish_http(Resource::HttpRoute, id, None);
+            self.take(Resource::HttpRoute, id, TranslationResult::default());
+            return self.set_backends((Resource::HttpRoute, id.clone()), BTreeSet::new());
+        };
+        let translated = gateway_api::http_route(&self.settings, &route, |id| self.is_own_gateway(id));
+        let parents = self.parents(&route, &translated);
+        let RouteTranslation { result, backends, rejected: _, unresolved } = translated;
+        let has_status = items(&route, "/status/parents")
+            .iter()
+            .any(|parent| text(parent, "/controllerName") == HTTP_CONTROLLER);
+        let entry = (has_status || !parents.is_empty()).then(|| HttpEntry {
+            parents,
+            unresolved,
+            ..entry(route, result.objects.iter().map(Object::key).collect(), result.findings.clone())
+        });
+        self.publish_http(Resource::HttpRoute, id, entry);
+        self.take(Resource::HttpRoute, id, result);
+        self.set_backends((Resource::HttpRoute, id.clone()), backends);
+    }
+
+    /// Returns the parents of a route that are Gateways of Tidegate, with the reasons for which they do not accept the route.
+    fn parents(&self, route: &Value, translated: &RouteTranslation) -> Vec<OwnParent> {
+        let object = translated.result.objects.first();
+        let spec =
+            object.and_then(|object| Some((object.metadata.namespace.clone()?, object.as_http_route()?)));
+        let references = items(route, "/spec/parentRefs").iter();
+        let own = references
+            .filter(|parent| parent_gateway(route, parent).is_some_and(|id| self.is_own_gateway(&id)));
+        own.enumerate()
+            .map(|(index, reference)| {
+                let refused = match (&translated.rejected, &spec) {
+                    (Some(problem), _) => Some(problem.clone()),
+                    (None, Some((namespace, spec))) => {
+                        spec.parent_refs.get(index).and_then(|parent| self.refused(namespace, spec, parent))
+                    }
+                    (None, None) => None,
+                };
+                OwnParent { reference: reference.clone(), refused }
+            })
+            .collect()
+    }
+
+    fn refused(
+        &self,
+        namespace: &Namespace,
+        spec: &HttpRouteSpec,
+        parent: &ParentRef,
+    ) -> Option<RouteProblem> {
+        let of = parent.namespace.as_ref().unwrap_or(namespace).clone();
+        let key = ObjectKey { kind: Kind::Gateway, namespace: Some(of.clone()), name: parent.name.clone() };
+        let gateway = self.objects_wanted.get(&key).and_then(|object| object.as_gateway());
+        let key = HttpObjectKey { namespace: of, name: parent.name.clone() };
+        let gateways = gateway.map(|gateway| (key, gateway)).into_iter().collect();
+        let objects = HttpObjects { gateways, routes: BTreeMap::new() };
+        let (reason, message) = match attach(&objects, namespace, spec, parent).err()? {
+            AttachProblem::NoMatchingParent => {
+                ("NoMatchingParent", "no served listener has the name and port of the reference")
+            }
+            AttachProblem::NotAllowedByListeners => {
+                ("NotAllowedByListeners", "the listeners do not allow routes of this namespace")
+            }
+            AttachProblem::NoMatchingListenerHostname => {
+                ("NoMatchingListenerHostname", "no listener has a host name in common with the route")
+            }
+        };
+        Some(RouteProblem { reason, message: message.to_owned() })
+    }
+
+    fn own_ingresses(&self, namespace: &str) -> Vec<Value> {
+        let all = self.known(Resource::Ingress).filter(|(id, _)| id.namespace == namespace);
+        let own = all.filter(|(_, ingress)| self.http.classes.own_ingress(ingress));
+        own.map(|(_, ingress)| ingress.clone()).collect()
+    }
+
+    /// Translates the Ingresses of a namespace. The derived objects belong to an Ingress with an empty name, because several
+    /// Ingresses share them.
+    fn ingresses(&mut self, namespace: &str) {
+        let own = self.own_ingresses(namespace);
+        let services = self.known(Resource::Service).filter(|(id, _)| id.namespace == namespace);
+        let services: Vec<_> = services.map(|(_, service)| service).collect();
+        let translated = if own.is_empty() {
+            IngressTranslation::default()
+        } else {
+            gateway_api::ingresses(&self.settings, &own.iter().collect::<Vec<_>>(), &services)
+        };
+        let IngressTranslation { objects, mut findings, backends } = translated;
+        let known = self.published.http.keys().filter(|(of, id)| {
+            *of == Resource::Ingress && id.namespace == namespace && !findings.contains_key(id)
+        });
+        let gone: Vec<_> = known.cloned().collect();
+        for (of, id) in gone {
+            self.publish_http(of, &id, None);
+            self.find(of, &id, Vec::new());
+        }
+        let keys: Vec<_> = objects.iter().map(Object::key).collect();
+        for ingress in own {
+            let id = Id::of(&ingress);
+            let found = findings.remove(&id).unwrap_or_default();
+            let class =
+                Id { namespace: id.namespace.clone(), name: text(&ingress, "/spec/ingressClassName") };
+            let publishers = self.http.publisher.iter().chain([&class]).cloned().collect();
+            self.find(Resource::Ingress, &id, found.clone());
+            let entry = HttpEntry { publishers, ..entry(ingress, keys.clone(), found) };
+            self.publish_http(Resource::Ingress, &id, Some(entry));
+        }
+        let whole = first_of(namespace);
+        self.replace(Resource::Ingress, &whole, objects);
+        self.set_backends((Resource::Ingress, whole), backends);
+    }
+
+    fn publish_http(&mut self, resource: Resource, id: &Id, entry: Option<HttpEntry>) {
+        let key = (resource, id.clone());
+        match entry {
+            Some(entry) => drop(self.published.http.insert(key, Arc::new(entry))),
+            None => drop(self.published.http.remove(&key)),
+        }
+    }
+
+    /// Records the Services that an object names, and translates the Services again that became backends or no longer are.
+    fn set_backends(&mut self, of: (Resource, Id), new: BTreeSet<Id>) {
+        let old = if new.is_empty() {
+            self.http.backends.remove(&of)
+        } else {
+            self.http.backends.insert(of, new.clone())
+        };
+        let old = old.unwrap_or_default();
+        let mut changed = Vec::new();
+        for id in new.difference(&old) {
+            let count = self.http.references.entry(id.clone()).or_default();
+            *count += 1;
+            if *count == 1 {
+                changed.push(id.clone());
+            }
+        }
+        for id in old.difference(&new) {
+            let count = self.http.references.get(id).map_or(0, |count| count.saturating_sub(1));
+            if count == 0 {
+                self.http.references.remove(id);
+                changed.push(id.clone());
+            } else {
+                self.http.references.insert(id.clone(), count);
+            }
+        }
+        changed.iter().for_each(|id| self.service(id));
+    }
+}
+
+/// Returns the id under which the objects of all Ingresses of a namespace are recorded.
+fn first_of(namespace: &str) -> Id {
+    Id { namespace: namespace.to_owned(), name: String::new() }
+}
+
+fn entry(object: Value, keys: Vec<ObjectKey>, findings: Vec<Finding>) -> HttpEntry {
+    HttpEntry { object, keys, findings, parents: Vec::new(), unresolved: None, publishers: Vec::new() }
+}
