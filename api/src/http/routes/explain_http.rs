@@ -123,7 +123,7 @@ impl RequestTarget {
         let is_tls = match uri.scheme_str() {
             Some("http") => false,
             Some("https") => true,
-            _ => return Err(malformed()),
+            Some(_) | None => return Err(malformed()),
         };
         let authority = uri.authority().ok_or_else(malformed)?;
         let host = normalize_host(authority.as_str()).ok_or_else(malformed)?;

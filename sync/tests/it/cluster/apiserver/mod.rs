@@ -268,8 +268,8 @@ fn place_of(object: &Value) -> Place {
     let kind = object["kind"].as_str().unwrap().to_ascii_lowercase();
     let plural = match kind.strip_suffix('y') {
         Some(stem) if kind != "gateway" => format!("{stem}ies"),
-        _ if kind.ends_with('s') => format!("{kind}es"),
-        _ => format!("{kind}s"),
+        Some(_) | None if kind.ends_with('s') => format!("{kind}es"),
+        Some(_) | None => format!("{kind}s"),
     };
     (prefix, plural)
 }
