@@ -32,7 +32,7 @@ Examples:
   tidegate dns top                                       the DNS server of this machine
   tidegate dns top --server 10.0.0.1:7443,10.0.0.2:7443  those of several nodes
   tidegate dns top --failures --limit 5                  names that fail or do not exist
-  tidegate dns top -o json | jq -r '.names[].name'";
+  tidegate dns top -o json                              with the maximum errors of the numbers";
 
 const DNS_QUERY_HELP: &str = "\
 Prints nothing and exits with code 3 if the name has no records of the type, with the reason on stderr.
