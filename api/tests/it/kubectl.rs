@@ -347,3 +347,45 @@ fn kubectl_shows_its_token_and_reads_what_that_allows() {
     let wrong = run("wrong", &["get", "pods", "-n", "team-a"]);
     assert!(wrong.contains("You must be logged in to the server"), "{wrong}");
 }
+
+/// F145: `kubectl get ingress` and `describe ingress` list address, hosts, paths and backends with endpoints; Gateways and
+/// HTTPRoutes have the columns of the Gateway API.
+#[test]
+fn f145_kubectl_shows_ingresses_with_hosts_paths_and_backends() {
+    let server = Server::start(&[]);
+    server.seed();
+    server.create("/v1/addresspools", "lan", "edge", &json!({ "addresses": ["192.0.2.7/32"] }));
+    let edge = json!({ "type": "LoadBalancer", "ports": [{ "port": 80 }] });
+    server.create("/v1/namespaces/default/services", "edge", "edge", &edge);
+    let listeners = json!([{ "name": "http", "port": 80, "protocol": "HTTP" }]);
+    server.create("/v1/namespaces/default/gateways", "edge", "edge", &json!({ "listeners": listeners }));
+    let api = json!({ "path": { "type": "Exact", "value": "/api" } });
+    let rules = json!([
+        { "matches": [api], "backendRefs": [{ "name": "nginx-service", "port": 8000 }] },
+        { "backendRefs": [{ "name": "absent", "port": 80 }] },
+    ]);
+    let route =
+        json!({ "parentRefs": [{ "name": "edge" }], "hostnames": ["www.example.org"], "rules": rules });
+    server.create("/v1/namespaces/default/httproutes", "www", "edge", &route);
+
+    let ingresses = server.table("get ingress");
+    assert_eq!(ingresses[0], ["NAME", "CLASS", "HOSTS", "ADDRESS", "PORTS", "AGE"]);
+    assert_eq!(ingresses[1][..5], ["www", "tidegate", "www.example.org", "192.0.2.7", "80"]);
+    let described = server.run("describe ingress www");
+    let words: Vec<Vec<&str>> = described.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert!(words.contains(&vec!["Address:", "192.0.2.7"]), "{described}");
+    let endpoints = "(10.1.13.2:80,10.1.13.3:80,10.1.13.4:80)";
+    assert!(words.contains(&vec!["/api", "nginx-service:8000", endpoints]), "{described}");
+    assert!(words.iter().any(|line| line.starts_with(&["/", "absent:80"])), "{described}");
+
+    let gateways = server.table("get gateways.gateway.networking.k8s.io");
+    assert_eq!(gateways[0], ["NAME", "CLASS", "ADDRESS", "PROGRAMMED", "AGE"]);
+    assert_eq!(gateways[1][..4], ["edge", "tidegate", "192.0.2.7", "True"]);
+    let routes = server.table("get httproutes -A");
+    assert_eq!(routes[0], ["NAMESPACE", "NAME", "HOSTNAMES", "AGE"]);
+    assert_eq!(routes[1][..3], ["default", "www", "www.example.org"]);
+    let described = server.run("describe httproute www");
+    assert!(described.contains("BackendNotFound"), "{described}");
+    let refused = server.refused("delete ingress www");
+    assert!(refused.contains("tidegate delete httproute www -n default"), "{refused}");
+}

@@ -19,6 +19,12 @@ pub(super) enum Resource {
     Namespaces,
     /// `Event`, derived from the recent events that agents report.
     Events,
+    /// `Ingress`, derived from a Tidegate HttpRoute.
+    Ingresses,
+    /// `Gateway` of the Gateway API, derived from a Tidegate Gateway.
+    Gateways,
+    /// `HTTPRoute` of the Gateway API, derived from a Tidegate HttpRoute.
+    HttpRoutes,
 }
 
 /// API group that the read-only Kubernetes API serves.
@@ -28,6 +34,10 @@ pub(super) enum Group {
     Core,
     /// Group `discovery.k8s.io`, which contains EndpointSlices.
     Discovery,
+    /// Group `networking.k8s.io`, which contains Ingresses.
+    Networking,
+    /// Group `gateway.networking.k8s.io`, the Gateway API.
+    Gateway,
 }
 
 /// Names of a resource in the discovery documents.
@@ -45,7 +55,7 @@ pub(super) struct Words {
 
 impl Resource {
     /// All resources, in the order of the discovery documents.
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Nodes,
         Self::Services,
         Self::Endpoints,
@@ -53,6 +63,9 @@ impl Resource {
         Self::Pods,
         Self::Namespaces,
         Self::Events,
+        Self::Ingresses,
+        Self::Gateways,
+        Self::HttpRoutes,
     ];
 
     /// Returns the names of the resource for the discovery documents.
@@ -65,6 +78,9 @@ impl Resource {
             Self::Pods => ("pods", "Pod", &["po"], true),
             Self::Namespaces => ("namespaces", "Namespace", &["ns"], false),
             Self::Events => ("events", "Event", &["ev"], false),
+            Self::Ingresses => ("ingresses", "Ingress", &["ing"], false),
+            Self::Gateways => ("gateways", "Gateway", &["gtw"], false),
+            Self::HttpRoutes => ("httproutes", "HTTPRoute", &[], false),
         };
         Words { plural, kind, short, is_in_all }
     }
@@ -73,6 +89,8 @@ impl Resource {
     pub(super) const fn group(self) -> Group {
         match self {
             Self::EndpointSlices => Group::Discovery,
+            Self::Ingresses => Group::Networking,
+            Self::Gateways | Self::HttpRoutes => Group::Gateway,
             Self::Nodes | Self::Services | Self::Endpoints | Self::Pods | Self::Namespaces | Self::Events => {
                 Group::Core
             }
@@ -83,7 +101,14 @@ impl Resource {
     pub(super) const fn is_namespaced(self) -> bool {
         match self {
             Self::Nodes | Self::Namespaces => false,
-            Self::Services | Self::Endpoints | Self::EndpointSlices | Self::Pods | Self::Events => true,
+            Self::Services
+            | Self::Endpoints
+            | Self::EndpointSlices
+            | Self::Pods
+            | Self::Events
+            | Self::Ingresses
+            | Self::Gateways
+            | Self::HttpRoutes => true,
         }
     }
 
@@ -97,7 +122,10 @@ impl Resource {
             | Self::Endpoints
             | Self::EndpointSlices
             | Self::Pods
-            | Self::Namespaces => true,
+            | Self::Namespaces
+            | Self::Ingresses
+            | Self::Gateways
+            | Self::HttpRoutes => true,
         }
     }
 
@@ -108,6 +136,8 @@ impl Resource {
             Self::Nodes | Self::Events => Some(Kind::Node),
             Self::Services | Self::Endpoints | Self::EndpointSlices => Some(Kind::Service),
             Self::Pods => Some(Kind::Workload),
+            Self::Gateways => Some(Kind::Gateway),
+            Self::Ingresses | Self::HttpRoutes => Some(Kind::HttpRoute),
             Self::Namespaces => None,
         }
     }
@@ -119,11 +149,14 @@ impl Resource {
 }
 
 impl Group {
+    /// All groups except the core group, in the order of the discovery documents.
+    pub(super) const NAMED: [Self; 3] = [Self::Discovery, Self::Networking, Self::Gateway];
+
     /// Returns the versions of the API group, the preferred one first. Debian's `kubectl` reads
     /// EndpointSlices in version `v1beta1`.
     pub(super) const fn versions(self) -> &'static [&'static str] {
         match self {
-            Self::Core => &["v1"],
+            Self::Core | Self::Networking | Self::Gateway => &["v1"],
             Self::Discovery => &["v1", "v1beta1"],
         }
     }
@@ -133,6 +166,8 @@ impl Group {
         match self {
             Self::Core => "",
             Self::Discovery => "discovery.k8s.io",
+            Self::Networking => "networking.k8s.io",
+            Self::Gateway => "gateway.networking.k8s.io",
         }
     }
 
@@ -140,7 +175,7 @@ impl Group {
     pub(super) fn api_version(self, version: &str) -> String {
         match self {
             Self::Core => version.to_owned(),
-            Self::Discovery => format!("{}/{version}", self.name()),
+            Self::Discovery | Self::Networking | Self::Gateway => format!("{}/{version}", self.name()),
         }
     }
 
@@ -148,7 +183,9 @@ impl Group {
     pub(super) fn path(self, version: &str) -> String {
         match self {
             Self::Core => format!("/api/{version}"),
-            Self::Discovery => format!("/apis/{}/{version}", self.name()),
+            Self::Discovery | Self::Networking | Self::Gateway => {
+                format!("/apis/{}/{version}", self.name())
+            }
         }
     }
 }

@@ -70,7 +70,10 @@ fn concerned(published: &Published, resource: Resource, change: &RecentChange, u
         | Resource::Pods
         | Resource::Endpoints
         | Resource::EndpointSlices
-        | Resource::Events => {
+        | Resource::Events
+        | Resource::Ingresses
+        | Resource::Gateways
+        | Resource::HttpRoutes => {
             if resource.of() == Some(kind) {
                 units.insert(Unit::Object(object.key()));
             }

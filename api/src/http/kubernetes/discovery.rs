@@ -28,22 +28,22 @@ pub(super) fn core_versions() -> Value {
 
 /// Returns the response of `GET /apis`: all API groups except the core group.
 pub(super) fn groups() -> Value {
-    json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": [group_fields()] })
+    let groups: Vec<_> = Group::NAMED.into_iter().map(group_fields).collect();
+    json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
-/// Returns the response of `GET /apis/discovery.k8s.io`: the versions of this API group.
-pub(super) fn group() -> Value {
-    let mut group = group_fields();
+/// Returns the response of `GET /apis/GROUP`: the versions of this API group.
+pub(super) fn group(of: Group) -> Value {
+    let mut group = group_fields(of);
     group["kind"] = json!("APIGroup");
     group["apiVersion"] = json!("v1");
     group
 }
 
-fn group_fields() -> Value {
-    let of =
-        |version: &&str| json!({ "groupVersion": Group::Discovery.api_version(version), "version": version });
-    let versions: Vec<Value> = Group::Discovery.versions().iter().map(of).collect();
-    json!({ "name": Group::Discovery.name(), "versions": versions, "preferredVersion": versions[0] })
+fn group_fields(group: Group) -> Value {
+    let of = |version: &&str| json!({ "groupVersion": group.api_version(version), "version": version });
+    let versions: Vec<Value> = group.versions().iter().map(of).collect();
+    json!({ "name": group.name(), "versions": versions, "preferredVersion": versions[0] })
 }
 
 /// Returns the response of `GET /api/v1`, or of the path of another API group and version: the list of its

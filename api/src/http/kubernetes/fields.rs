@@ -27,7 +27,11 @@ fn known(resource: Resource) -> &'static [&'static str] {
         }
         Resource::Nodes => &["metadata.name", "spec.unschedulable"],
         Resource::Services => &["metadata.name", "metadata.namespace", "spec.type", "spec.clusterIP"],
-        Resource::Endpoints | Resource::EndpointSlices => &["metadata.name", "metadata.namespace"],
+        Resource::Endpoints
+        | Resource::EndpointSlices
+        | Resource::Ingresses
+        | Resource::Gateways
+        | Resource::HttpRoutes => &["metadata.name", "metadata.namespace"],
         Resource::Namespaces => &["metadata.name", "status.phase"],
         Resource::Events => &[
             "metadata.name",

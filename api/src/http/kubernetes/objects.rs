@@ -3,6 +3,9 @@
 
 pub(super) mod endpoints;
 pub(super) mod event;
+pub(super) mod gateway;
+pub(super) mod http_route;
+pub(super) mod ingress;
 pub(super) mod namespace;
 pub(super) mod node;
 pub(super) mod pod;

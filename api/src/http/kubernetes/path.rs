@@ -30,7 +30,7 @@ impl<'a> Target<'a> {
         let group = match words.next() {
             Some("api") => Some(Group::Core).filter(|_| words.next().is_some()),
             Some("apis") => match (words.next(), words.next()) {
-                (Some(name), Some(_)) if name == Group::Discovery.name() => Some(Group::Discovery),
+                (Some(name), Some(_)) => Group::NAMED.into_iter().find(|group| group.name() == name),
                 _ => None,
             },
             _ => return Self::default(),

@@ -82,6 +82,12 @@ fn instead(deed: RefusedAction, target: &Target<'_>) -> String {
         (Resource::Namespaces, RefusedAction::Delete) => {
             "a namespace is gone when no object is in it; `tidegate delete` removes objects".to_owned()
         }
+        (Resource::Gateways, RefusedAction::Delete) => delete("gateway"),
+        (Resource::Gateways, RefusedAction::Create | RefusedAction::Change) => write("Gateway"),
+        (Resource::Ingresses | Resource::HttpRoutes, RefusedAction::Delete) => delete("httproute"),
+        (Resource::Ingresses | Resource::HttpRoutes, RefusedAction::Create | RefusedAction::Change) => {
+            write("HttpRoute")
+        }
         (Resource::Events, _) => {
             "events are reported by agents; `tidegate describe node NAME` lists them".to_owned()
         }

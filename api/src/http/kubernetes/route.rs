@@ -133,9 +133,11 @@ fn discover(view: KubernetesRoutes) -> KubernetesRoutes {
         ("/version".to_owned(), discovery::version()),
         ("/api".to_owned(), discovery::core_versions()),
         ("/apis".to_owned(), discovery::groups()),
-        (format!("/apis/{}", Group::Discovery.name()), discovery::group()),
     ];
-    for group in [Group::Core, Group::Discovery] {
+    answers.extend(
+        Group::NAMED.into_iter().map(|group| (format!("/apis/{}", group.name()), discovery::group(group))),
+    );
+    for group in [Group::Core].into_iter().chain(Group::NAMED) {
         let versions = group.versions().iter();
         answers.extend(versions.map(|version| (group.path(version), discovery::resources(group, version))));
     }

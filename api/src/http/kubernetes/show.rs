@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::{
     catalogue::Resource,
     fields::FieldSelector,
-    objects::{endpoints, event, namespace, node, pod, service, slice},
+    objects::{endpoints, event, gateway, http_route, ingress, namespace, node, pod, service, slice},
 };
 use crate::{
     security::{Access, Verb},
@@ -93,9 +93,13 @@ impl ListSelection {
     pub(super) fn unit(&self, name: &str) -> Option<Unit> {
         match self.resource {
             Resource::Namespaces => Namespace::parse(name).ok().map(Unit::Namespace),
-            Resource::Nodes | Resource::Services | Resource::Endpoints | Resource::Pods => {
-                self.of_object(name)
-            }
+            Resource::Nodes
+            | Resource::Services
+            | Resource::Endpoints
+            | Resource::Pods
+            | Resource::Ingresses
+            | Resource::Gateways
+            | Resource::HttpRoutes => self.of_object(name),
             // Slice names consist of Service, family, and a number from the second slice on.
             Resource::EndpointSlices => {
                 let end = ["-ipv4", "-ipv6"].into_iter().filter_map(|family| name.rfind(family)).max()?;
@@ -187,7 +191,10 @@ impl Side<'_> {
             | Resource::Services
             | Resource::Endpoints
             | Resource::Pods
-            | Resource::Namespaces => chosen.labels.matches(own),
+            | Resource::Namespaces
+            | Resource::Ingresses
+            | Resource::Gateways
+            | Resource::HttpRoutes => chosen.labels.matches(own),
         };
         if !is_chosen {
             return;
@@ -199,6 +206,11 @@ impl Side<'_> {
             (Spec::Workload(spec), _) => pod::render(object, spec, self.snapshot, epoch),
             (Spec::Service(spec), Resource::Services) => service::render(object, spec, self.snapshot, epoch),
             (Spec::Service(_), _) => return self.show_endpoints(object, chosen, shown),
+            (Spec::Gateway(spec), _) => gateway::render(object, spec, self.snapshot, epoch),
+            (Spec::HttpRoute(spec), Resource::Ingresses) => {
+                ingress::render(object, spec, self.snapshot, epoch)
+            }
+            (Spec::HttpRoute(spec), _) => http_route::render(object, spec, self.snapshot, epoch),
             (
                 Spec::AddressPool(_)
                 | Spec::BfdProfile(_)
@@ -206,8 +218,6 @@ impl Side<'_> {
                 | Spec::Advertisement(_)
                 | Spec::DnsZone(_)
                 | Spec::Certificate(_)
-                | Spec::Gateway(_)
-                | Spec::HttpRoute(_)
                 | Spec::Address(_)
                 | Spec::EndpointHealth(_)
                 | Spec::EndpointSet(_),

@@ -32,6 +32,9 @@ const fn columns(resource: Resource) -> Columns {
             &["IP", "Node", "Nominated Node", "Readiness Gates"],
         ),
         Resource::Namespaces => (&["Name", "Status", "Age"], &[]),
+        Resource::Ingresses => (&["Name", "Class", "Hosts", "Address", "Ports", "Age"], &[]),
+        Resource::Gateways => (&["Name", "Class", "Address", "Programmed", "Age"], &[]),
+        Resource::HttpRoutes => (&["Name", "Hostnames", "Age"], &[]),
         Resource::Events => {
             (&["Last Seen", "Type", "Reason", "Object", "Message"], &["Source", "Count", "Name"])
         }
@@ -62,6 +65,12 @@ pub(super) fn row(resource: Resource, object: &Value, now: Timestamp, include: I
         Resource::Pods => of_pod(object, now),
         Resource::Namespaces => vec![name(object), text(object, "/status/phase"), created(object, now)],
         Resource::Events => of_event(object, now),
+        Resource::Ingresses => of_ingress(object, now),
+        Resource::Gateways => of_gateway(object, now),
+        Resource::HttpRoutes => {
+            let hosts: Vec<_> = items(object, "/spec/hostnames").iter().map(plain).collect();
+            vec![name(object), or(hosts.join(","), "*"), created(object, now)]
+        }
     };
     let mut row = json!({ "cells": cells });
     match include {
@@ -183,6 +192,37 @@ fn of_slice(object: &Value, now: Timestamp) -> Vec<String> {
     let kind = text(object, "/addressType");
     let (ports, endpoints) = (or(ports.join(","), "<unset>"), shortened(&addresses).replace(NONE, "<unset>"));
     vec![name(object), kind, ports, endpoints, created(object, now)]
+}
+
+fn of_ingress(object: &Value, now: Timestamp) -> Vec<String> {
+    let hosts: Vec<_> = items(object, "/spec/rules")
+        .iter()
+        .map(|rule| text(rule, "/host"))
+        .filter(|host| !host.is_empty())
+        .collect();
+    let addresses = items(object, "/status/loadBalancer/ingress").iter().map(|one| text(one, "/ip"));
+    let ports = if items(object, "/spec/tls").is_empty() { "80" } else { "80, 443" };
+    vec![
+        name(object),
+        text(object, "/spec/ingressClassName"),
+        or(hosts.join(","), "*"),
+        addresses.collect::<Vec<_>>().join(","),
+        ports.to_owned(),
+        created(object, now),
+    ]
+}
+
+fn of_gateway(object: &Value, now: Timestamp) -> Vec<String> {
+    let addresses = items(object, "/status/addresses").iter().map(|one| text(one, "/value"));
+    let mut conditions = items(object, "/status/conditions").iter();
+    let programmed = conditions.find(|condition| condition["type"] == "Programmed");
+    vec![
+        name(object),
+        text(object, "/spec/gatewayClassName"),
+        addresses.collect::<Vec<_>>().join(","),
+        programmed.map(|condition| text(condition, "/status")).unwrap_or_default(),
+        created(object, now),
+    ]
 }
 
 fn of_pod(object: &Value, now: Timestamp) -> Vec<String> {
