@@ -119,9 +119,6 @@ begin "API documents (validators and generators)" lab/contract.sh
 begin "fuzzing" lab/fuzz.sh 3
 begin "documentation book" lab/book.sh
 begin "release files" lab/release.sh
-# One program stands for all, and without optimization: the whole takes an hour of processor time (`make soak`, job `release`).
-begin "release built twice" env CRATES='-p dns' PACKAGES=tidegate-dns COMPRESSION=gzip \
-  CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_DEBUG=0 lab/reproducible.sh
 begin "installation in a clean root" env BINARIES=target/debug COMPRESSION=gzip LIMIT=none lab/clean-root.sh target/clean-root
 run_tests
 conclude "API contract (schemathesis)"
@@ -129,6 +126,5 @@ conclude "API documents (validators and generators)"
 conclude "fuzzing"
 conclude "documentation book"
 conclude "release files"
-conclude "release built twice"
 conclude "installation in a clean root"
 finish

@@ -64,7 +64,7 @@ impl HttpClasses {
         };
         Self {
             gateways: gateways.collect(),
-            has_default: own.iter().any(|class| annotation(class)),
+            has_default: own.iter().any(annotation),
             ingresses: own.into_iter().map(|class| text(class, "/metadata/name")).collect(),
         }
     }
