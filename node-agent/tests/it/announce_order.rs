@@ -10,7 +10,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -90,31 +93,40 @@ impl Neighbours for Nobody {
     }
 }
 
-/// Another node with the address [`OTHER`], whose session is up until this node ends it by leaving.
-struct UpUntilLeft {
+/// Another node with the address [`OTHER`], whose session is up until a test or this node ends it.
+#[derive(Clone)]
+struct OneSession {
     announcing: Announcing,
-    has_left: bool,
+    is_down: Arc<AtomicBool>,
+}
+
+impl OneSession {
+    fn end(&self) {
+        self.is_down.store(true, Ordering::SeqCst);
+        self.announcing.tell(Message::Sessions);
+    }
 }
 
 const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+/// Link-layer address of the other node.
+const MAC: &str = "02:00:00:00:00:09";
 const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9));
 
-impl Watch for UpUntilLeft {
+impl Watch for OneSession {
     fn set_peers(&mut self, _: &BTreeMap<Pair, MonitoredPeer>, _: Option<&Secret>) {
         self.announcing.tell(Message::Sessions);
     }
     fn sessions(&self) -> BTreeMap<Pair, Session> {
-        let session = if self.has_left { Session::Down } else { Session::Up };
+        let session = if self.is_down.load(Ordering::SeqCst) { Session::Down } else { Session::Up };
         BTreeMap::from([(Pair { local: OWN, peer: OTHER }, session)])
     }
     fn leave(&mut self, _: OnExit) {
-        self.has_left = true;
-        self.announcing.tell(Message::Sessions);
+        self.end();
     }
 }
 
-fn up_until_left(announcing: Announcing) -> Box<dyn Watch> {
-    Box::new(UpUntilLeft { announcing, has_left: false })
+fn one_session(announcing: Announcing) -> Box<dyn Watch> {
+    Box::new(OneSession { announcing, is_down: Arc::default() })
 }
 
 /// Neighbor table of the kernel.
@@ -167,6 +179,14 @@ fn address(number: u16, epoch: u64) -> AddressState {
         },
         peer_public_keys: BTreeMap::new(),
     }
+}
+
+/// Returns an address with this node as the first candidate, and the other node as the second.
+fn with_other(number: u16, epoch: u64, probe_first: bool) -> (IpAddr, Option<Arc<AddressState>>) {
+    let mut state = address(number, epoch);
+    state.announcement.probe_first = probe_first;
+    state.announcement.candidates.push(candidate(Name::parse("other").unwrap(), OTHER));
+    (vip(number), Some(Arc::new(state)))
 }
 
 impl Stage {
@@ -230,6 +250,15 @@ impl Stage {
         let deadline = Instant::now() + Duration::from_secs(20);
         while self.running.shown.borrow().counts().owner != owned {
             assert!(Instant::now() < deadline, "{:?}", self.running.shown.borrow().counts());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Waits until the status meets the condition.
+    fn wait(&self, met: impl Fn(&Announcements) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !met(&self.running.shown.borrow()) {
+            assert!(Instant::now() < deadline, "{:?}", self.running.shown.borrow());
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -306,7 +335,7 @@ fn f117_the_cost_of_a_change_follows_the_change() {
 /// address, it announces none of theirs.
 #[test]
 fn a_stopping_agent_does_not_take_over_addresses_of_other_nodes() {
-    let mut stage = Stage::with("leaving", up_until_left, Nobody);
+    let mut stage = Stage::with("leaving", one_session, Nobody);
     stage.add(1..=2);
     stage.settle(2);
     let other = candidate(Name::parse("other").unwrap(), OTHER);
@@ -328,36 +357,66 @@ fn a_stopping_agent_does_not_take_over_addresses_of_other_nodes() {
 /// is still known, and no stranger.
 #[test]
 fn a_candidate_is_known_after_the_neighbor_table_was_emptied() {
-    const MAC: &str = "02:00:00:00:00:09";
     let table = Table::default();
     table.0.lock().unwrap().insert(OTHER, MAC.to_owned());
-    let mut stage = Stage::with("forgotten", up_until_left, table.clone());
+    let mut stage = Stage::with("forgotten", one_session, table.clone());
     stage.add(1..=1);
     stage.settle(1);
-    let with_other = |number, probe_first| {
-        let mut state = address(number, 2);
-        state.announcement.probe_first = probe_first;
-        state.announcement.candidates.push(candidate(Name::parse("other").unwrap(), OTHER));
-        (vip(number), Some(Arc::new(state)))
-    };
-    stage.bring(BTreeMap::new(), [with_other(1, false)].into());
-    let wait = |stage: &Stage, met: &dyn Fn(&Announcements) -> bool| {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !met(&stage.running.shown.borrow()) {
-            assert!(Instant::now() < deadline, "{:?}", stage.running.shown.borrow());
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    };
-    wait(&stage, &|shown| shown.peers.iter().any(|peer| peer.state == PeerState::Up));
+    stage.bring(BTreeMap::new(), [with_other(1, 2, false)].into());
+    stage.wait(|shown| shown.peers.iter().any(|peer| peer.state == PeerState::Up));
     table.0.lock().unwrap().clear();
     let programmed = ServiceChange::Set(Arc::new(with_address(2, 9)));
-    stage.bring([(service_key(2), programmed)].into(), [with_other(2, true)].into());
+    stage.bring([(service_key(2), programmed)].into(), [with_other(2, 2, true)].into());
     let reason = |shown: &Announcements| shown.addresses.get(&vip(2)).map(|it| it.reason.clone());
-    wait(&stage, &|shown| reason(shown).is_some_and(|reason| reason.contains("asks whether somebody")));
+    stage.wait(|shown| reason(shown).is_some_and(|reason| reason.contains("asks whether somebody")));
     let by = Station { mac: MAC.to_owned(), interface: "eth0".to_owned() };
     stage.announcing.tell(Message::Wire(WireEvent::Probed { address: vip(2), by: Some(by) }));
-    wait(&stage, &|shown| reason(shown).is_some_and(|reason| reason.contains("answers for it")));
+    stage.wait(|shown| reason(shown).is_some_and(|reason| reason.contains("answers for it")));
     let reason = reason(&stage.running.shown.borrow()).unwrap();
     assert!(reason.starts_with("other ("), "{reason}");
+    stage.end();
+}
+
+/// After its link returned, a node probes, and the present owner answers. An order that arrives before the BFD session is up
+/// again does not bring back the earlier failure of this session: the owner keeps the address.
+#[test]
+fn an_order_does_not_repeat_the_failure_of_a_node_that_has_answered() {
+    let table = Table::default();
+    table.0.lock().unwrap().insert(OTHER, MAC.to_owned());
+    let (sender, session) = std::sync::mpsc::channel();
+    let watch = move |announcing| {
+        let one = OneSession { announcing, is_down: Arc::default() };
+        sender.send(one.clone()).unwrap();
+        Box::new(one) as Box<dyn Watch>
+    };
+    let mut stage = Stage::with("answered", watch, table);
+    let session = session.recv().unwrap();
+    stage.add(1..=1);
+    stage.bring(BTreeMap::new(), [with_other(1, 2, false)].into());
+    stage.settle(1);
+    stage.wait(|shown| shown.peers.iter().any(|peer| peer.state == PeerState::Up));
+    stage.announcing.tell(Message::Carriers(BTreeSet::new()));
+    stage.settle(0);
+    session.end();
+    stage.wait(|shown| shown.peers.iter().any(|peer| peer.state == PeerState::Down));
+    let reason_has = |shown: &Announcements, words: &str| {
+        shown.addresses.get(&vip(1)).is_some_and(|it| it.reason.contains(words))
+    };
+    stage.announcing.tell(Message::Carriers(BTreeSet::from(["eth0".to_owned()])));
+    stage.wait(|shown| reason_has(shown, "asks whether somebody"));
+    let by = Station { mac: MAC.to_owned(), interface: "eth0".to_owned() };
+    stage.announcing.tell(Message::Wire(WireEvent::Probed { address: vip(1), by: Some(by) }));
+    stage.wait(|shown| reason_has(shown, "answers for it"));
+    stage.take_log();
+    let mut again = address(1, 2);
+    again.revision = Revision(3);
+    again.announcement.candidates.push(candidate(Name::parse("other").unwrap(), OTHER));
+    stage.bring(BTreeMap::new(), [(vip(1), Some(Arc::new(again)))].into());
+    // Another address shows that the order has been carried out.
+    stage.add(2..=2);
+    stage.settle(1);
+    let log = stage.take_log();
+    assert!(log.iter().all(|(address, is_announced, _)| *address == vip(2) || !is_announced), "{log:?}");
+    assert!(reason_has(&stage.running.shown.borrow(), "answers for it"));
     stage.end();
 }

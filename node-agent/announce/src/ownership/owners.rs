@@ -198,8 +198,11 @@ impl Owners {
             let watched = self.pairs.entry(pair).or_insert_with(fresh);
             // The records of all addresses have the same key, except while a changed key reaches them one by one.
             watched.peer.public_key = public_key;
-            watched.addresses.insert(address);
-            inputs.push(Input::Peer(node, watched.liveness));
+            // The state machine of a known address has followed the liveness since then, and may know better: a node whose
+            // session failed has answered for the address.
+            if watched.addresses.insert(address) {
+                inputs.push(Input::Peer(node, watched.liveness));
+            }
         }
         let me = self.me.clone();
         let entry = self.entries.entry(address).or_insert_with(|| Entry {
