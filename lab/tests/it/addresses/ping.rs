@@ -81,8 +81,10 @@ fn f124_f125_a_restart_with_keep_goes_on_answering_to_ping() {
     for (on_exit, is_kept) in [("--on-exit=keep", true), ("--on-exit=handover", false)] {
         let agent_arguments = vec![on_exit.to_owned()];
         let mut cluster = stage_with(&Options { nodes: 1, agent_arguments, ..Options::default() });
-        let [vip, _] = add_web(&mut cluster, &["node1"], &json!({}));
-        wait_answered(&cluster, "client", vip);
+        let vips = add_web(&mut cluster, &["node1"], &json!({}));
+        // The table is complete once both addresses are announced.
+        vips.iter().for_each(|vip| wait_answered(&cluster, "client", *vip));
+        let [vip, _] = vips;
         let before = table(&cluster, "node1");
         cluster.agents.get_mut("node1").unwrap().terminate().unwrap();
         assert_eq!(table(&cluster, "node1"), if is_kept { before } else { String::new() });
