@@ -348,10 +348,13 @@ async fn keep(mut state: ClusterState, mut changes: mpsc::Receiver<(Resource, st
             state.apply(resource, change);
         }
         complain(&state, &mut said, &ends.progress);
-        for (sender, named) in [(&ends.names, state.secrets()), (&ends.certificates, state.certificates())] {
+        let secrets = state.secrets();
+        for (sender, named) in [(&ends.names, secrets.as_ref()), (&ends.certificates, state.certificates())] {
             sender.send_if_modified(|names| {
-                let is_changed = *names != named;
-                *names = named;
+                let is_changed = names.as_ref() != named;
+                if is_changed {
+                    *names = named.cloned();
+                }
                 is_changed
             });
         }

@@ -73,13 +73,13 @@ fn names_of_a_cluster_are_in_all_references() {
 #[test]
 fn f144_certificates_follow_their_secrets() {
     let mut state = state(None, &read("http.yaml"));
-    let names: Vec<_> = state.certificates().into_iter().flatten().collect();
+    let names: Vec<_> = state.certificates().into_iter().flatten().cloned().collect();
     let id = |namespace: &str, name: &str| Id { namespace: namespace.to_owned(), name: name.to_owned() };
     assert_eq!(names, []);
     for kind in Resource::HTTP {
         state.apply(kind, Change::Listed(Vec::new()));
     }
-    let names: Vec<_> = state.certificates().unwrap().into_iter().collect();
+    let names: Vec<_> = state.certificates().unwrap().iter().cloned().collect();
     assert_eq!(names, [id("news", "blog"), id("shop", "www")]);
     let key = ObjectKey::parse_store_key("certificates/shop/www").unwrap();
     let mut send = |secret: Option<Value>| {

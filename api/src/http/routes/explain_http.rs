@@ -29,8 +29,9 @@ use crate::{
 const URL_BYTES_MAX: usize = 8192;
 /// Maximum length of all headers in bytes.
 const HEADERS_BYTES_MAX: usize = 8192;
-/// Ports of a URL without one.
+/// Port of a URL with the scheme `http` and no port.
 const HTTP_PORT: u16 = 80;
+/// Port of a URL with the scheme `https` and no port.
 const HTTPS_PORT: u16 = 443;
 
 /// Query of an explanation.
@@ -101,7 +102,7 @@ async fn explain(
     Ok(render(form, &explain_http(&state, &head, from)))
 }
 
-/// RequestTarget of the request to explain.
+/// Parts of the URL of the request to explain.
 struct RequestTarget {
     uri: Uri,
     is_tls: bool,

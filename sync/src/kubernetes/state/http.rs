@@ -78,6 +78,9 @@ pub struct OwnParent {
 pub(super) struct HttpSide {
     classes: HttpClasses,
     certificates: Option<CertificateSecrets>,
+    /// Secrets with certificates that Gateways and Ingresses name, at most [`CERTIFICATES_MAX`]. Kept, because it is asked for
+    /// after each change of any kind.
+    named_certificates: BTreeSet<Id>,
     /// Services that each HTTPRoute, and the Ingresses of each namespace, name.
     backends: BTreeMap<(Resource, Id), BTreeSet<Id>>,
     /// Number of the references to each Service.
@@ -105,13 +108,15 @@ impl ClusterState {
     /// Returns the Secrets with certificates that must be read, at most 1024, or `None` while classes, Gateways and Ingresses
     /// have not been listed.
     #[must_use]
-    pub fn certificates(&self) -> Option<BTreeSet<Id>> {
+    pub fn certificates(&self) -> Option<&BTreeSet<Id>> {
         let is_read = |resource: &Resource| self.read.contains(resource);
         let needed = [Resource::IngressClass, Resource::GatewayClass, Resource::Ingress, Resource::Gateway];
-        needed.iter().all(is_read).then(|| {
-            let all: BTreeSet<Id> = self.own_objects().flat_map(gateway_api::named_certificates).collect();
-            all.into_iter().take(CERTIFICATES_MAX).collect()
-        })
+        needed.iter().all(is_read).then_some(&self.http.named_certificates)
+    }
+
+    fn name_certificates(&mut self) {
+        let all: BTreeSet<Id> = self.own_objects().flat_map(gateway_api::named_certificates).collect();
+        self.http.named_certificates = all.into_iter().take(CERTIFICATES_MAX).collect();
     }
 
     fn own_objects(&self) -> impl Iterator<Item = &Value> {
@@ -160,6 +165,9 @@ impl ClusterState {
             | Resource::Community
             | Resource::Secret
             | Resource::CertificateSecret => {}
+        }
+        if resource != Resource::HttpRoute {
+            self.name_certificates();
         }
     }
 
