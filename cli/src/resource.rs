@@ -83,6 +83,10 @@ impl FromStr for Resource {
             // Also accepts plurals of short names, such as `pools` and `svcs`.
             words.contains(&lower.as_str()) || lower.strip_suffix('s') == Some(words[2])
         };
+        // The name in Kubernetes of rules for host names and paths.
+        if ["ingresses", "ingress", "ing"].contains(&lower.as_str()) {
+            return Ok(Self::Object(Kind::HttpRoute));
+        }
         let found = WORDS.iter().find(|(_, words)| is_word(words));
         found.map(|(resource, _)| *resource).ok_or_else(|| unknown(word))
     }
@@ -219,6 +223,7 @@ mod tests {
         }
         assert_eq!("ep".parse(), Ok(Resource::Endpoints));
         assert_eq!("pools".parse(), Ok(Resource::Object(Kind::AddressPool)));
+        assert_eq!("ingress".parse(), Ok(Resource::Object(Kind::HttpRoute)));
     }
 
     #[test]

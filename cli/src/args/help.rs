@@ -41,7 +41,7 @@ Kinds:
   dnszones (zone)      DNS zones with static records and host names of Services
   certificates (cert)  certificates for TLS at listeners of Gateways
   gateways (gw)        listeners at which gateways accept HTTP requests
-  httproutes (route)   rules that select a Service for HTTP requests
+  httproutes (route)   rules that select a Service for HTTP requests; also `ingress`
   addresses (addr)     addresses in use with their owner and announcing node; read-only
   endpoints (ep)       endpoints computed by the server for each Service; read-only
   all                  every writable kind, that is, all except addresses and endpoints

@@ -1,8 +1,14 @@
 //! `describe`: shows one object in detail, with its computed endpoints, traffic, health and addresses.
 
-use model::kinds::{
-    resource::Kind,
-    service::{ServiceSpec, ServiceType},
+use std::collections::BTreeSet;
+
+use model::{
+    kinds::{
+        http_route::HttpRouteSpec,
+        resource::Kind,
+        service::{ServiceSpec, ServiceType},
+    },
+    primitives::name::Namespace,
 };
 use serde_json::Value;
 
@@ -21,6 +27,9 @@ use crate::{
         typed::{decode, items},
     },
 };
+
+/// Maximum number of Services whose endpoints a description of an HttpRoute contains.
+const BACKENDS_MAX: usize = 32;
 
 pub(crate) async fn run(
     client: &Client,
@@ -56,11 +65,19 @@ pub(crate) async fn run(
             Some(addresses(client, "service", &key).await?)
         }
         Resource::Object(Kind::AddressPool) => Some(addresses(client, "pool", name.as_str()).await?),
+        Resource::Object(Kind::Gateway) => {
+            Some(addresses(client, "service", &format!("{namespace}/{name}")).await?)
+        }
+        Resource::Object(Kind::HttpRoute) => Some(of_gateways(client, &object, &namespace).await?),
         Resource::Object(_) | Resource::Endpoints => None,
     };
     let sessions = match resource {
         Resource::Object(Kind::Node) => sessions(client, name.as_str()).await?,
         Resource::Object(_) | Resource::Endpoints => None,
+    };
+    let backends = match resource {
+        Resource::Object(Kind::HttpRoute) => backends(client, &object, &namespace).await?,
+        Resource::Object(_) | Resource::Endpoints => Vec::new(),
     };
     let subject = DescribeSubject {
         resource,
@@ -70,6 +87,7 @@ pub(crate) async fn run(
         health: health.as_ref(),
         addresses: addresses.as_deref(),
         sessions: sessions.as_ref(),
+        backends: &backends,
     };
     terminal.print(&describe(&subject, now(), terminal.style))?;
     Ok(ExitCode::Success)
@@ -86,6 +104,32 @@ async fn addresses(client: &Client, of: &'static str, whose: &str) -> Result<Vec
     let listing =
         client.list(|| Request::get(format!("/v1/{}", Kind::Address.plural())).query(of, Some(whose)));
     Ok(items(&listing.await?.envelope, "/items").to_vec())
+}
+
+/// Lists the Address objects of the Services with the namespaces and names of the Gateways of a route.
+async fn of_gateways(client: &Client, route: &Value, namespace: &Namespace) -> Result<Vec<Value>, Failure> {
+    let spec: Option<HttpRouteSpec> = route.get("spec").and_then(decode);
+    let parents = spec.iter().flat_map(|spec| &spec.parent_refs);
+    let keys: BTreeSet<_> = parents
+        .map(|parent| format!("{}/{}", parent.namespace.as_ref().unwrap_or(namespace), parent.name))
+        .collect();
+    let mut found = Vec::new();
+    for key in keys {
+        found.extend(addresses(client, "service", &key).await?);
+    }
+    Ok(found)
+}
+
+/// Reads the computed endpoints of the backends of a route, of at most [`BACKENDS_MAX`] Services.
+async fn backends(client: &Client, route: &Value, namespace: &Namespace) -> Result<Vec<Value>, Failure> {
+    let spec: Option<HttpRouteSpec> = route.get("spec").and_then(decode);
+    let backends = spec.iter().flat_map(|spec| &spec.rules).flat_map(|rule| &rule.backend_refs);
+    let names: BTreeSet<_> = backends.map(|backend| &backend.name).collect();
+    let mut found = Vec::new();
+    for name in names.into_iter().take(BACKENDS_MAX) {
+        found.extend(unless_missing(client, object_path(Resource::Endpoints, namespace, name)).await?);
+    }
+    Ok(found)
 }
 
 /// Lists the BGP sessions of a node. `None` if the server does not support BGP.

@@ -49,11 +49,14 @@ pub struct DescribeSubject<'a> {
     pub traffic: Option<&'a Value>,
     /// Endpoint health of the Service; `None` for other kinds, or if the server reports none.
     pub health: Option<&'a Value>,
-    /// Address objects of a pool, or of a LoadBalancer Service; `None` for other objects.
+    /// Address objects of a pool or of a LoadBalancer Service, or of the Services with the names of Gateways; `None` for other
+    /// objects.
     pub addresses: Option<&'a [Value]>,
     /// BGP sessions of a Node, as listed by the server; `None` for other kinds, or if the server does not
     /// support BGP.
     pub sessions: Option<&'a Value>,
+    /// Endpoints that the server computed for the backends of an HttpRoute; empty for other kinds.
+    pub backends: &'a [Value],
 }
 
 /// Renders the description of an object.
@@ -65,7 +68,7 @@ pub fn describe(subject: &DescribeSubject<'_>, now: Timestamp, style: Style) -> 
             let compiled = compiled(subject.object);
             page.field("Service", &word(&compiled.as_ref().map(|compiled| &compiled.service)));
             page.field("Revision", &word(&compiled.as_ref().map(|compiled| compiled.revision)));
-            endpoints(&mut page, subject.object, now);
+            endpoints(&mut page, "Endpoints", subject.object, now);
         }
         Resource::Object(kind) => {
             identity(&mut page, subject.object, now);
@@ -113,7 +116,11 @@ pub fn describe(subject: &DescribeSubject<'_>, now: Timestamp, style: Style) -> 
                 table.lines().for_each(|line| page.line(&format!("  {line}")));
             }
             if let Some(compiled) = subject.endpoints {
-                endpoints(&mut page, compiled, now);
+                endpoints(&mut page, "Endpoints", compiled, now);
+            }
+            for backend in subject.backends {
+                let service = word(&compiled(backend).as_ref().map(|compiled| &compiled.service));
+                endpoints(&mut page, &format!("Backend {service}"), backend, now);
             }
             if let Some(table) = subject.health.and_then(|health| health::endpoints(health, now, style)) {
                 page.section("Health");
@@ -186,9 +193,9 @@ fn conditions(page: &mut Page, object: &Value) {
     }
 }
 
-fn endpoints(page: &mut Page, object: &Value, now: Timestamp) {
+fn endpoints(page: &mut Page, title: &str, object: &Value, now: Timestamp) {
     let Some(compiled) = compiled(object) else {
-        page.section("Endpoints");
+        page.section(title);
         page.line("  <unreadable>");
         return;
     };
@@ -197,7 +204,7 @@ fn endpoints(page: &mut Page, object: &Value, now: Timestamp) {
         0 => String::new(),
         count => format!(", {count} not checked"),
     };
-    page.section(&format!("Endpoints ({ready} of {all} ready{unchecked})"));
+    page.section(&format!("{title} ({ready} of {all} ready{unchecked})"));
     let columns = Columns { wide: true, ..Columns::default() };
     let mut table = columns::empty(Resource::Endpoints, columns);
     columns::push(&mut table, Resource::Endpoints, columns, object, now, "");

@@ -132,6 +132,7 @@ fn every_description_reads_as_recorded() {
                 health: health.filter(|_| is_service),
                 addresses: addresses.as_deref(),
                 sessions: sessions.as_ref(),
+                backends: &[],
             };
             let text = describe(&subject, now(), Style::PLAIN);
             check(&format!("describe_{}_{}", resource.singular(), name.replace(':', "-")), &text);
@@ -416,6 +417,7 @@ fn a_status_with_an_unknown_field_and_an_unknown_condition_is_rendered() {
             health: None,
             addresses: None,
             sessions: None,
+            backends: &[],
         };
         describe(&subject, now(), Style::PLAIN)
     };
@@ -460,7 +462,8 @@ fn no_shape_of_an_answer_stops_the_rendering() {
                         traffic: Some(object),
                         health: Some(object),
                         addresses: Some(std::slice::from_ref(object)),
-                        sessions: Some(object)
+                        sessions: Some(object),
+                        backends: std::slice::from_ref(object),
                     },
                     now(),
                     Style::PLAIN

@@ -67,3 +67,50 @@ shop/lost   shop/edge/none   NoMatchingParent   no such listener
     );
     assert_eq!(lines[1], "GET /v1/namespaces/shop/services/http/explain HTTP/1.1");
 }
+
+/// F145: `get ingress` lists HttpRoutes, and `describe ingress` has the address, the hosts, the paths, and the backends with their
+/// endpoints.
+#[test]
+fn f145_an_ingress_is_described_with_addresses_and_endpoints() {
+    let route = json!({
+        "apiVersion": "tidegate/v1", "kind": "HttpRoute", "metadata": { "name": "www", "namespace": "shop" },
+        "spec": {
+            "parentRefs": [{ "name": "edge" }], "hostnames": ["www.example.org"],
+            "rules": [{ "matches": [{ "path": { "value": "/api" } }], "backendRefs": [{ "name": "web", "port": 80 }, { "name": "absent", "port": 80 }] }],
+        },
+        "status": { "conditions": [] },
+    });
+    let endpoint = json!({ "address": "10.1.0.1", "port": 8080, "weight": 1, "ready": true, "serving": true, "terminating": false });
+    let compiled = json!({ "service": "shop/web", "revision": 7, "ports": [{ "protocol": "TCP", "port": 80, "endpoints": [endpoint] }] });
+    let address = json!({
+        "apiVersion": "tidegate/v1", "kind": "Address", "metadata": { "name": "192.0.2.7" },
+        "spec": { "address": "192.0.2.7", "pool": "lan", "services": ["shop/edge"] }, "status": { "conditions": [] },
+    });
+    let stub = Stub::new(move |_, request, stream| {
+        let answer = if request.contains("/endpoints/web") {
+            compiled.clone()
+        } else if request.contains("/endpoints/absent") {
+            let problem = json!({ "type": "about:blank", "status": 404, "code": "NotFound", "title": "Not Found", "detail": "none" });
+            return write_answer(stream, "404 Not Found", "application/problem+json", &problem.to_string());
+        } else if request.contains("/v1/addresses") {
+            json!({ "items": [address], "metadata": {} })
+        } else if request.contains("/httproutes/www") {
+            route.clone()
+        } else {
+            json!({ "items": [route], "metadata": {} })
+        };
+        write_answer(stream, "200 OK", JSON, &answer.to_string());
+    });
+    let (code, out, err) = run(&stub.url, &["get", "ingress", "-n", "shop"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("www.example.org"), "{out}");
+    let (code, out, err) = run(&stub.url, &["describe", "ingress", "www", "-n", "shop"]);
+    assert_eq!(code, 0, "{err}");
+    for part in
+        ["www.example.org", "/api/*", "web:80", "192.0.2.7", "Backend shop/web (1 of 1 ready", "10.1.0.1"]
+    {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    let lines = stub.first_lines();
+    assert!(lines.iter().any(|line| line.contains("/v1/addresses?service=shop%2Fedge")), "{lines:?}");
+}

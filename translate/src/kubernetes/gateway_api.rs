@@ -28,13 +28,16 @@ const ABSENT: &str = "0.invalid";
 const DEFAULT_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
 /// Annotation with the class of an Ingress, which `spec.ingressClassName` replaced.
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
-/// Types of filters that gateways have.
-const FILTERS: [(&str, &str); 4] = [
+/// Types of filters that gateways have, each with the field of its settings.
+const FILTERS: [(&str, &str); 5] = [
     ("RequestHeaderModifier", "requestHeaderModifier"),
     ("ResponseHeaderModifier", "responseHeaderModifier"),
     ("RequestRedirect", "requestRedirect"),
     ("URLRewrite", "urlRewrite"),
+    ("CORS", "cors"),
 ];
+/// Type of a filter that sends copies of requests to a second backend.
+const MIRROR: &str = "RequestMirror";
 
 /// Classes of Tidegate in a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -314,11 +317,7 @@ fn rule(made: &mut RouteTranslation, at: &str, route: &Value, theirs: &Value) ->
         .enumerate()
         .map(|(index, one)| route_match(&format!("{at}.matches[{index}]"), one))
         .collect::<Result<_, _>>()?;
-    let filters: Vec<_> = items(theirs, "/filters")
-        .iter()
-        .enumerate()
-        .map(|(index, one)| filter(&format!("{at}.filters[{index}]"), one))
-        .collect::<Result<_, _>>()?;
+    let filters = filters(made, at, route, theirs)?;
     let mut backends = Vec::new();
     for (index, one) in items(theirs, "/backendRefs").iter().enumerate() {
         backends.push(backend(made, &format!("{at}.backendRefs[{index}]"), route, one)?);
@@ -328,7 +327,15 @@ fn rule(made: &mut RouteTranslation, at: &str, route: &Value, theirs: &Value) ->
             rule.insert(field.to_owned(), json!(list));
         }
     }
-    unknown(&mut made.result, at, theirs, &["name", "matches", "filters", "backendRefs"]);
+    for (field, known) in
+        [("timeouts", &["request", "backendRequest"][..]), ("retry", &["codes", "attempts", "backoff"])]
+    {
+        let Some(settings) = theirs.get(field).filter(|settings| settings.is_object()) else { continue };
+        unknown(&mut made.result, &format!("{at}.{field}"), settings, known);
+        rule.insert(field.to_owned(), only(settings, known));
+    }
+    let known = ["name", "matches", "filters", "backendRefs", "timeouts", "retry"];
+    unknown(&mut made.result, at, theirs, &known);
     Ok(Value::Object(rule))
 }
 
@@ -348,8 +355,30 @@ fn route_match(at: &str, theirs: &Value) -> Result<Value, String> {
     Ok(theirs.clone())
 }
 
-fn filter(at: &str, theirs: &Value) -> Result<Value, String> {
+/// Translates the filters of a rule or backend.
+fn filters(
+    made: &mut RouteTranslation,
+    at: &str,
+    route: &Value,
+    theirs: &Value,
+) -> Result<Vec<Value>, String> {
+    let all = items(theirs, "/filters").iter().enumerate();
+    all.map(|(index, one)| filter(made, &format!("{at}.filters[{index}]"), route, one)).collect()
+}
+
+fn filter(made: &mut RouteTranslation, at: &str, route: &Value, theirs: &Value) -> Result<Value, String> {
     let word = text(theirs, "/type");
+    if word == MIRROR {
+        let Some(mirror) = theirs.get("requestMirror").filter(|mirror| mirror.is_object()) else {
+            return Err(format!("{at}.requestMirror: must be set"));
+        };
+        let at = format!("{at}.requestMirror");
+        unknown(&mut made.result, &at, mirror, &["backendRef", "percent", "fraction"]);
+        let mut own = only(mirror, &["percent", "fraction"]);
+        let reference = mirror.get("backendRef").unwrap_or(&Value::Null);
+        own["backendRef"] = service_port(made, &format!("{at}.backendRef"), route, reference);
+        return Ok(json!({ "type": word, "requestMirror": own }));
+    }
     let Some((_, field)) = FILTERS.iter().find(|(name, _)| *name == word) else {
         return Err(format!("{at}.type: `{word}` is not supported"));
     };
@@ -358,9 +387,18 @@ fn filter(at: &str, theirs: &Value) -> Result<Value, String> {
 
 /// Translates a backend. A reference that cannot be used becomes one to a Service that does not exist.
 fn backend(made: &mut RouteTranslation, at: &str, route: &Value, theirs: &Value) -> Result<Value, String> {
-    if !items(theirs, "/filters").is_empty() {
-        return Err(format!("{at}.filters: filters of backends are not supported"));
+    let filters = filters(made, at, route, theirs)?;
+    let mut backend = service_port(made, at, route, theirs);
+    backend["weight"] = json!(theirs.get("weight").and_then(Value::as_u64).unwrap_or(1));
+    if !filters.is_empty() {
+        backend["filters"] = json!(filters);
     }
+    Ok(backend)
+}
+
+/// Translates the reference of a backend or mirror to a port of a Service. A reference that cannot be used becomes one to a
+/// Service that does not exist: a backend keeps its share of the requests, and a mirror receives none.
+fn service_port(made: &mut RouteTranslation, at: &str, route: &Value, theirs: &Value) -> Value {
     let own = text(route, "/metadata/namespace");
     let (kind, group) = (text(theirs, "/kind"), text(theirs, "/group"));
     let namespace = text(theirs, "/namespace");
@@ -375,15 +413,21 @@ fn backend(made: &mut RouteTranslation, at: &str, route: &Value, theirs: &Value)
     } else {
         None
     };
-    let weight = theirs.get("weight").and_then(Value::as_u64).unwrap_or(1);
     if let Some(problem) = problem {
         let (field, message) = problem.message.split_once(": ").unwrap_or((at, &problem.message));
         made.result.find(Severity::NotSupported, field, message);
         made.unresolved.get_or_insert(problem);
-        return Ok(json!({ "name": ABSENT, "port": 1, "weight": weight }));
+        return json!({ "name": ABSENT, "port": 1 });
     }
     made.backends.insert(Id { namespace: own, name: name.clone() });
-    Ok(json!({ "name": name, "port": port, "weight": weight }))
+    json!({ "name": name, "port": port })
+}
+
+/// Returns the fields of an object that are in the list and set.
+fn only(object: &Value, known: &[&str]) -> Value {
+    let set = known.iter().filter_map(|field| Some((*field, object.get(*field)?)));
+    let set = set.filter(|(_, value)| !value.is_null());
+    set.map(|(field, value)| (field.to_owned(), value.clone())).collect::<Map<_, _>>().into()
 }
 
 /// Reports the fields of an object that are not in the list.

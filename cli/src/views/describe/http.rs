@@ -1,7 +1,10 @@
 //! `describe` sections of Certificates, Gateways and HttpRoutes. Pure functions.
 
 use model::{
-    kinds::http_route::{FieldMatch, HttpRouteMatch, HttpRouteRule, PathMatchType},
+    kinds::http_route::{
+        CorsPolicy, FieldMatch, HttpFilter, HttpRouteMatch, HttpRouteRule, PathMatchType, RequestMirror,
+        RouteRetry, RouteTimeouts,
+    },
     primitives::{hostname_pattern::HostnamePattern, quantity::Timestamp},
 };
 
@@ -63,6 +66,83 @@ pub(crate) fn route(page: &mut Page, object: &HttpRoute) {
         table.push(vec![name.into(), matches(rule).into(), filters.join(", ").into(), backends(rule).into()]);
     }
     page.table(&table);
+    for (index, rule) in spec.rules.iter().enumerate() {
+        let fields = details(rule);
+        if !fields.is_empty() {
+            let name = rule.name.as_ref().map_or_else(|| index.to_string(), ToString::to_string);
+            page.section(&format!("Rule {name}"));
+            fields.iter().for_each(|(label, value)| page.field(label, value));
+        }
+    }
+}
+
+/// Returns the settings of a rule that the table of rules does not contain, each with its label.
+fn details(rule: &HttpRouteRule) -> Vec<(&'static str, String)> {
+    let HttpRouteRule { name: _, matches: _, filters, backend_refs, timeouts: limits, retry: repeat } = rule;
+    let limits = limits.as_ref().map(|limits| ("Timeouts", timeouts(limits)));
+    let repeat = repeat.as_ref().map(|repeat| ("Retry", retry(repeat)));
+    let mut found: Vec<_> = limits.into_iter().chain(repeat).collect();
+    found.extend(filters.iter().filter_map(|one| Some(("Mirror", mirror(one.request_mirror.as_ref()?)))));
+    found.extend(filters.iter().filter_map(|one| Some(("CORS", cors(one.cors.as_ref()?)))));
+    for backend in backend_refs.iter().filter(|backend| !backend.filters.is_empty()) {
+        let filters = backend.filters.iter().map(|filter| {
+            let HttpFilter { filter_type, request_mirror, .. } = filter;
+            request_mirror
+                .as_ref()
+                .map_or_else(|| filter_type.to_string(), |copy| format!("{filter_type} to {}", mirror(copy)))
+        });
+        let filters: Vec<_> = filters.collect();
+        found.push(("Backend filters", format!("{}:{}: {}", backend.name, backend.port, filters.join(", "))));
+    }
+    found
+}
+
+fn timeouts(limits: &RouteTimeouts) -> String {
+    let RouteTimeouts { request, backend_request } = limits;
+    let limits = [("request", request), ("backendRequest", backend_request)];
+    let set = limits.into_iter().filter_map(|(name, limit)| Some(format!("{name} {}", (*limit)?)));
+    set.collect::<Vec<_>>().join(", ")
+}
+
+fn retry(retry: &RouteRetry) -> String {
+    let RouteRetry { codes, attempts, backoff } = retry;
+    let codes = codes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    let codes = (!codes.is_empty()).then(|| format!("codes {codes}"));
+    let attempts = attempts.map(|attempts| format!("attempts {attempts}"));
+    let backoff = backoff.map(|backoff| format!("backoff {backoff}"));
+    [codes, attempts, backoff].into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn mirror(mirror: &RequestMirror) -> String {
+    let (numerator, denominator) = mirror.share();
+    let share = if numerator == denominator {
+        "all requests".to_owned()
+    } else {
+        format!("{numerator} of {denominator} requests")
+    };
+    format!("{}:{} ({share})", mirror.backend_ref.name, mirror.backend_ref.port)
+}
+
+fn cors(policy: &CorsPolicy) -> String {
+    let CorsPolicy {
+        allow_origins,
+        allow_credentials,
+        allow_methods,
+        allow_headers,
+        expose_headers,
+        max_age,
+    } = policy;
+    let lists = [
+        ("origins", allow_origins),
+        ("methods", allow_methods),
+        ("headers", allow_headers),
+        ("exposed", expose_headers),
+    ];
+    let lists = lists.into_iter().filter(|(_, list)| !list.is_empty());
+    let mut parts: Vec<_> = lists.map(|(name, list)| format!("{name} {}", list.join(" "))).collect();
+    parts.extend(allow_credentials.then(|| "credentials".to_owned()));
+    parts.push(format!("max age {max_age} s"));
+    parts.join(", ")
 }
 
 fn matches(rule: &HttpRouteRule) -> String {
