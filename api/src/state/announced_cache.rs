@@ -1,4 +1,5 @@
-//! Cache of the announced load balancer addresses of Services with host names, computed once for all DNS servers.
+//! Cache of the announced load balancer addresses of Services with host names and of Services that publish a
+//! Gateway, computed once for all DNS servers.
 
 use std::{
     collections::BTreeSet,
@@ -6,7 +7,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use model::primitives::quantity::{Position, Timestamp};
+use model::{
+    kinds::resource::ServiceKey,
+    primitives::quantity::{Position, Timestamp},
+};
 
 use crate::state::object_view::View;
 
@@ -51,8 +55,9 @@ fn is_known(view: &View<'_>) -> bool {
 
 fn announced(view: &View<'_>) -> BTreeSet<IpAddr> {
     let snapshot = &view.published().snapshot;
+    let addresses_of = |service: &ServiceKey| snapshot.addresses_of(service).collect::<Vec<_>>();
     let held: BTreeSet<IpAddr> =
-        snapshot.services_with_hostnames().flat_map(|service| snapshot.addresses_of(service)).collect();
+        snapshot.services_with_hostnames().flat_map(|service| addresses_of(&service)).collect();
     if held.is_empty() {
         return held;
     }

@@ -15,9 +15,11 @@ use super::serial::numbered;
 use crate::metrics::Metrics;
 
 /// Kinds whose objects have an influence on the zone.
-pub(crate) const KINDS: [Kind; 7] = [
+pub(crate) const KINDS: [Kind; 9] = [
     Kind::Node,
     Kind::DnsZone,
+    Kind::Gateway,
+    Kind::HttpRoute,
     Kind::Workload,
     Kind::Service,
     Kind::EndpointSet,

@@ -1,12 +1,19 @@
 //! One virtual address for the DNS servers of all nodes: clients ask the server of their own node, and another one while
-//! that is down.
+//! that is down. Two questions that a client sends at once both get an answer.
+
+use std::{
+    net::UdpSocket,
+    sync::Barrier,
+    thread,
+    time::{Duration, Instant},
+};
 
 use lab::{
     cluster::{
         control::Http,
         deployment::{Cluster, Options},
     },
-    host::wait,
+    host::{netns::Namespace, wait},
     network::topology::node_addresses,
     processes::{
         binaries,
@@ -15,10 +22,19 @@ use lab::{
 };
 use serde_json::json;
 
+use crate::discovery::question;
+
 /// Virtual address of the DNS servers.
 const ADDRESS: &str = "10.96.0.53";
 /// Name that clients ask for, and its address.
 const NAME: (&str, &str) = ("web.shop.svc.cluster.local", "10.96.7.7");
+
+/// Number of pairs of questions between two comparisons of the kernel's counters.
+const PAIRS: usize = 500;
+/// Maximum number of pairs of questions.
+const PAIRS_MAX: usize = 20_000;
+/// Time within which both answers arrive. A resolver repeats a question after 5 s.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(4);
 
 /// Starts `tidegate-dns` at port 53 of a node's address.
 fn start_on(cluster: &Cluster, index: u8, directory: &std::path::Path) -> (Process, Http) {
@@ -91,7 +107,91 @@ fn f164_a_virtual_address_leads_to_the_server_of_the_node() {
     let others = answered(&other_status);
     assert!((0..10).all(|_| ask("+notcp")));
     assert_eq!(answered(&other_status), others, "only the server of the node is asked");
+    parallel_questions(&cluster, &client);
     own.kill();
     wait::until_true("the server of another node", || ask("+notcp") && ask("+tcp")).unwrap();
     assert!(answered(&other_status) > others);
+}
+
+/// Counters of connection tracking in a namespace.
+#[derive(Debug, Default)]
+struct TrackingCounters {
+    /// Packets whose entry another packet of the same connection had created in the meantime, and that were kept.
+    clashes: u64,
+    /// Packets that were dropped, or whose entry could not be created.
+    failures: u64,
+}
+
+impl TrackingCounters {
+    fn of(namespace: &Namespace) -> Self {
+        let text = namespace.run("cat", &["/proc/net/stat/nf_conntrack"]).unwrap();
+        let mut lines = text.lines().map(str::split_whitespace);
+        let head: Vec<_> = lines.next().unwrap().collect();
+        let mut counters = Self::default();
+        // One line for each processor.
+        for (name, value) in lines.flat_map(|line| head.iter().zip(line)) {
+            let value = u64::from_str_radix(value, 16).unwrap();
+            match *name {
+                "clashres" | "clash_resolve" => counters.clashes += value,
+                "insert_failed" | "drop" => counters.failures += value,
+                _ => {}
+            }
+        }
+        counters
+    }
+}
+
+/// Resolvers send the questions for both IP families from one socket at once, as the first packets of a new connection. On
+/// two processors, both packets create an entry in connection tracking; the one that comes second must not be dropped, or
+/// the client waits for 5 s. Pairs are sent until such a clash has occurred, and every question gets its answer.
+fn parallel_questions(cluster: &Cluster, client: &Namespace) {
+    let node = cluster.place("node1").unwrap();
+    let before = TrackingCounters::of(node);
+    let mut asked = 0;
+    let mut slowest = Duration::ZERO;
+    let clashes = loop {
+        for _ in 0..PAIRS {
+            slowest = slowest.max(ask_both(client));
+        }
+        asked += PAIRS;
+        let TrackingCounters { clashes, failures } = TrackingCounters::of(node);
+        assert_eq!(failures, before.failures, "packets were dropped after {asked} pairs");
+        if clashes > before.clashes || asked >= PAIRS_MAX {
+            break clashes - before.clashes;
+        }
+    };
+    println!("{asked} pairs of questions, {clashes} clashes, slowest answer after {slowest:?}");
+    assert!(clashes > 0, "no two packets clashed in {asked} pairs: the test shows nothing");
+}
+
+/// Sends the questions for both IP families from one new socket at once, and returns the time until both are answered.
+fn ask_both(client: &Namespace) -> Duration {
+    let socket = client.inside(|| UdpSocket::bind("0.0.0.0:0").unwrap());
+    socket.connect((ADDRESS, 53)).unwrap();
+    socket.set_read_timeout(Some(ANSWERED_WITHIN)).unwrap();
+    let mut questions = [question(1, NAME.0), question(2, NAME.0)];
+    // Type AAAA instead of A, before the class.
+    let end = questions[1].len();
+    questions[1][end - 3] = 28;
+    let start = Barrier::new(2);
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        for question in &questions {
+            let (socket, start) = (&socket, &start);
+            scope.spawn(move || {
+                start.wait();
+                socket.send(question).unwrap();
+            });
+        }
+    });
+    let mut answered: Vec<_> = (0..2)
+        .map(|_| {
+            let mut answer = [0; 512];
+            let size = socket.recv(&mut answer).expect("both questions are answered");
+            (answer[1], size > 12)
+        })
+        .collect();
+    answered.sort_unstable();
+    assert_eq!(answered, [(1, true), (2, true)]);
+    begun.elapsed()
 }

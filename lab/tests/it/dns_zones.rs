@@ -1,12 +1,16 @@
 //! Zones of DnsZones, answered by `tidegate-dns`: static records, and the host names of Services, which have addresses
-//! only while they are announced and have an endpoint in service.
+//! only while they are announced and have an endpoint in service; likewise the hosts of Ingresses.
 
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use lab::{
     cluster::deployment::{Cluster, Options},
     fixtures::scene::BACKEND_PORT,
-    host::wait,
+    host::{shell, wait},
+    processes::binaries,
 };
 use serde_json::{Value, json};
 
@@ -16,6 +20,23 @@ use crate::discovery::{self, Dns};
 const NAME: &str = "www.example.org";
 /// Load balancer addresses of the Service.
 const ADDRESSES: [&str; 2] = ["172.17.8.220", "fd00:8::220"];
+/// Host name of the Ingress of the test.
+const HOST: &str = "shop.example.org";
+/// Load balancer addresses of the Service in front of the gateways.
+const EDGE: [&str; 2] = ["172.17.8.225", "fd00:8::225"];
+/// Ingress of Kubernetes, as `kubectl get` prints it.
+const INGRESS: &str = r#"
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: { name: shop, namespace: default }
+spec:
+  ingressClassName: edge
+  rules:
+    - host: shop.example.org
+      http:
+        paths:
+          - { path: /, pathType: Prefix, backend: { service: { name: web, port: { number: 80 } } } }
+"#;
 /// Time after the start of the control server for which the answers are watched.
 const RESTART_WATCHED: Duration = Duration::from_secs(6);
 /// Answer to a question for a name without records.
@@ -56,14 +77,40 @@ fn service(namespace: &str, name: &str, hostname: &str, addresses: &[&str]) -> V
     })
 }
 
-/// Waits until both address records of the name are those of the Service, or both are absent.
+/// Waits until both address records of the names are those of the Service and of the gateways, or all are absent.
 #[track_caller]
 fn wait_answer(dns: &Dns, what: &str, is_present: bool) {
-    for (kind, address) in [("A", ADDRESSES[0]), ("AAAA", ADDRESSES[1])] {
-        let expected = format!("  NOERROR\n  answer {NAME} 60 {kind} {address}");
+    wait_addresses(dns, what, NAME, &ADDRESSES, is_present);
+    wait_addresses(dns, what, HOST, &EDGE, is_present);
+}
+
+#[track_caller]
+fn wait_addresses(dns: &Dns, what: &str, name: &str, addresses: &[&str; 2], is_present: bool) {
+    for (kind, address) in [("A", addresses[0]), ("AAAA", addresses[1])] {
+        let expected = format!("  NOERROR\n  answer {name} 60 {kind} {address}");
         let expected = if is_present { expected } else { NO_DATA.to_owned() };
-        wait::until_true(&format!("{what}: {kind}"), || dns.one(NAME, kind) == expected).unwrap();
+        wait::until_true(&format!("{what}: {name} {kind}"), || dns.one(name, kind) == expected).unwrap();
     }
+}
+
+/// F146: the host of an Ingress, which `tidegate import` translates to a Gateway and an HttpRoute, has the load balancer
+/// addresses of the Service with the namespace and name of the Gateway. The explanation names the route.
+fn host_of_an_ingress(cluster: &Cluster, dns: &Dns) {
+    let file = dns.directory().join("ingress.yaml");
+    fs::write(&file, INGRESS).unwrap();
+    let tidegate = binaries::find("tidegate").unwrap();
+    let file = file.display().to_string();
+    let objects = shell::run(tidegate.to_str().unwrap(), &["import", "--from", "kubernetes", &file]).unwrap();
+    cluster.apply(&objects).unwrap();
+    wait::until_true("the host without a Service", || dns.one(HOST, "A") == NO_DATA).unwrap();
+    let mut edge = service("default", "edge", NAME, &EDGE);
+    edge["spec"].as_object_mut().unwrap().remove("hostnames");
+    cluster.apply_objects(&[edge]).unwrap();
+    wait_addresses(dns, "host of an Ingress", HOST, &EDGE, true);
+    let explanation = cluster.api.get_json(&format!("/v1/dns/explain?name={HOST}.")).unwrap();
+    let record = &explanation["attempts"][0]["records"][0];
+    let reason = "host name of HttpRoute `default/shop`; Gateway `default/edge` is published by Service `default/edge`";
+    assert_eq!((record["data"].as_str(), record["reason"].as_str()), (Some(EDGE[0]), Some(reason)));
 }
 
 fn resolvable(cluster: &Cluster, key: &str) -> (String, String) {
@@ -126,10 +173,10 @@ fn static_records(dns: &Dns) {
     assert_eq!(text.matches('"').count(), 6, "{text}");
 }
 
-/// F146: the host name of a Service is answered with its load balancer addresses while they are announced and an
-/// endpoint is in service; otherwise without an address. Control away, the answers stay.
+/// F146: the host name of a Service, and the host of an Ingress, are answered with load balancer addresses while they are
+/// announced and an endpoint is in service; otherwise without an address. Control away, the answers stay.
 #[test]
-fn f146_the_host_name_of_a_service_follows_announcement_and_health() {
+fn f146_host_names_of_services_and_ingresses_follow_announcement_and_health() {
     let mut cluster = Cluster::start(&Options { nodes: 2, ..Options::default() }).unwrap();
     cluster.apply_objects(&objects()).unwrap();
     let mut dns = discovery::start(&cluster, &[]);
@@ -141,7 +188,8 @@ fn f146_the_host_name_of_a_service_follows_announcement_and_health() {
 
     cluster.add_backend("web-1", "node2", 11, "web").unwrap();
     cluster.apply_objects(&[service("default", "web", NAME, &ADDRESSES)]).unwrap();
-    wait_answer(&dns, "new Service", true);
+    wait_addresses(&dns, "new Service", NAME, &ADDRESSES, true);
+    host_of_an_ingress(&cluster, &dns);
     assert_eq!(resolvable(&cluster, "default/web").0, "NamesAnswered");
     let alias = "  NOERROR\n  answer alias.example.org 60 CNAME www.example.org\n  answer www.example.org 60 A 172.17.8.220";
     assert_eq!(dns.one("alias.example.org", "A"), alias);
@@ -191,8 +239,8 @@ fn f146_the_host_name_of_a_service_follows_announcement_and_health() {
     // Without control servers the answers stay, also after a restart.
     let file = dns.directory().join("zone.jsonl");
     wait::until_true("the announced address on disk", || {
-        std::fs::read_to_string(&file)
-            .is_ok_and(|text| text.lines().next().is_some_and(|head| head.contains(ADDRESSES[0])))
+        fs::read_to_string(&file)
+            .is_ok_and(|text| text.lines().next().is_some_and(|head| head.contains(EDGE[0])))
     })
     .unwrap();
     cluster.server.kill();

@@ -38,10 +38,6 @@ pub(crate) const NOT_PROVED: &[(&str, &str)] = &[
     ("F131", "No test has the rules of kube-router."),
     ("F133", "Only the networks of Docker are tested, not the layouts of these plugins."),
     ("F137", "A statement of the documentation."),
-    (
-        "F146",
-        "The names are those of Services, such as that of an Ingress controller; hosts of Ingress rules are not read.",
-    ),
     ("F148", "No test limits the time in every mode."),
     ("F161", "No test has the layout of flannel."),
     ("F168", "Workloads of a Node with an expired lease leave only if other Nodes find them unhealthy."),

@@ -13,7 +13,10 @@ mod addresses;
 mod names;
 mod routes;
 
-pub use self::{addresses::PendingService, names::HostnameClaim};
+pub use self::{
+    addresses::PendingService,
+    names::{HostnameClaim, publishing_service},
+};
 
 use self::{addresses::AddressIndex, names::NameIndex, routes::RouteIndex};
 use crate::{
@@ -407,7 +410,7 @@ impl Snapshot {
                 let service = ServiceKey { namespace: namespace.clone(), name: key.name.clone() };
                 self.index_service(spec, &service, entry);
                 self.index_routed(object, &service, entry);
-                self.names.index_hostnames(object, &service, entry);
+                self.names.index_hostnames(object, key, entry);
             }
             (Spec::Workload(spec), Some(namespace)) => {
                 entry.count(&mut self.endpoint_addresses, spec.addresses.len());
@@ -448,9 +451,13 @@ impl Snapshot {
             (Spec::DnsZone(spec), _) => self.names.index_zone(&key.name, spec, entry),
             // BgpPeers and BfdProfiles are few and need no index.
             (Spec::BgpPeer(_) | Spec::BfdProfile(_), _) => {}
-            (Spec::HttpRoute(spec), Some(_)) => self.routes.index_route(key, spec, entry),
-            // Gateways and Certificates are looked up by their names.
-            (Spec::Gateway(_) | Spec::Certificate(_), _) => {}
+            (Spec::HttpRoute(spec), Some(_)) => {
+                self.routes.index_route(key, spec, entry);
+                self.names.index_hostnames(object, key, entry);
+            }
+            (Spec::Gateway(_), _) => self.names.index_hostnames(object, key, entry),
+            // Certificates are looked up by their names.
+            (Spec::Certificate(_), _) => {}
             // EndpointHealth records are looked up by the name of their Service.
             (Spec::EndpointHealth(_), _) => {}
             // Namespaced kinds always have a namespace, because decoding fills it in.

@@ -1,16 +1,25 @@
-//! Owners of host names: which Service has a name in a DnsZone, and the reason why another one does not.
+//! Owners of host names: which Service, Gateway or HttpRoute has a name in a DnsZone, the Services whose addresses are
+//! those of the name, and the reason why another object does not have it.
 
 use std::collections::BTreeSet;
 
 use crate::{
-    cluster::{compiled::CompiledService, snapshot::Snapshot},
+    cluster::{
+        compiled::CompiledService,
+        snapshot::{HostnameClaim, Snapshot, publishing_service},
+    },
+    http::{HttpObjects, attach},
     kinds::{
         dns_zone::{DnsRecord, DnsZoneSpec},
-        resource::ServiceKey,
+        http_route::ParentRef,
+        resource::{Kind, ObjectKey, ServiceKey},
     },
     primitives::{name::Name, net::IpFamily},
     program::usable,
 };
+
+/// Maximum number of claims of one host name that are examined to find its owner, so that the cost of a question has a limit.
+const CLAIMS_EXAMINED_MAX: usize = 64;
 
 /// Decision about the claim of a host name by a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +32,8 @@ pub enum ClaimDecision<'a> {
     NotAllowed(&'a Name),
     /// The DnsZone with this name has a static address or alias with the name, or its name server has it.
     Reserved(&'a Name),
-    /// An older Service has the name.
-    Taken(&'a ServiceKey),
+    /// An older Service, Gateway or HttpRoute has the name.
+    Taken(&'a ObjectKey),
 }
 
 /// Returns the decision about the claim of a host name by a Service.
@@ -38,26 +47,65 @@ pub fn judge_claim<'a>(snapshot: &'a Snapshot, service: &ServiceKey, hostname: &
         return ClaimDecision::Reserved(zone);
     }
     match owner_in(snapshot, spec, hostname) {
-        Some(owner) if owner != service => ClaimDecision::Taken(owner),
+        Some(owner) if *owner != service.object_key() => ClaimDecision::Taken(owner),
         Some(_) | None => ClaimDecision::Owner,
     }
 }
 
-/// Returns the Service that has a host name, or `None` if no Service has it.
+/// Returns the Service, Gateway or HttpRoute that has a host name, or `None` if no object has it.
 #[must_use]
-pub fn owner_of<'a>(snapshot: &'a Snapshot, hostname: &str) -> Option<&'a ServiceKey> {
+pub fn owner_of<'a>(snapshot: &'a Snapshot, hostname: &str) -> Option<&'a ObjectKey> {
     let (_, spec) = snapshot.dns_zone_of(hostname)?;
     if is_reserved(spec, hostname) { None } else { owner_in(snapshot, spec, hostname) }
 }
 
-/// Returns the oldest Service in an allowed namespace of a DnsZone that claims a host name.
+/// Returns the oldest object in an allowed namespace of a DnsZone that claims a host name. HttpRoutes that are attached to no
+/// listener with the name do not count, so that a route without effect takes no name from others.
 pub(super) fn owner_in<'a>(
     snapshot: &'a Snapshot,
     spec: &DnsZoneSpec,
     hostname: &str,
-) -> Option<&'a ServiceKey> {
-    let mut claims = snapshot.hostname_claims(hostname);
-    claims.find(|claim| spec.allows(&claim.service.namespace)).map(|claim| &claim.service)
+) -> Option<&'a ObjectKey> {
+    let is_allowed =
+        |claim: &&HostnameClaim| claim.object.namespace.as_ref().is_some_and(|one| spec.allows(one));
+    let claims = snapshot.hostname_claims(hostname).filter(is_allowed).take(CLAIMS_EXAMINED_MAX);
+    let mut keys = claims.map(|claim| &claim.object);
+    keys.find(|key| key.kind != Kind::HttpRoute || !gateways_of(snapshot, key, hostname).is_empty())
+}
+
+/// Returns the Services whose load balancer addresses are those of a host name that an object has: the Service itself, or
+/// the Services that publish the Gateways of a route.
+#[must_use]
+pub fn services_behind(snapshot: &Snapshot, owner: &ObjectKey, hostname: &str) -> BTreeSet<ServiceKey> {
+    match ServiceKey::of_object_key(owner) {
+        Some(service) => BTreeSet::from([service]),
+        None => gateways_of(snapshot, owner, hostname).iter().filter_map(publishing_service).collect(),
+    }
+}
+
+/// Returns the Gateways that serve a host name for an object: the Gateway itself, or those with a listener to which an
+/// HttpRoute is attached with the name. Empty for other kinds.
+#[must_use]
+pub fn gateways_of(snapshot: &Snapshot, owner: &ObjectKey, hostname: &str) -> BTreeSet<ObjectKey> {
+    if owner.kind == Kind::Gateway {
+        return BTreeSet::from([owner.clone()]);
+    }
+    let Some(object) = snapshot.get(owner) else { return BTreeSet::new() };
+    let (Some(namespace), Some(route)) = (&owner.namespace, object.as_http_route()) else {
+        return BTreeSet::new();
+    };
+    let objects = HttpObjects::parents_of(snapshot, namespace, route);
+    let serving = route.parent_refs.iter().filter(|parent| {
+        let listeners = attach(&objects, namespace, route, parent).unwrap_or_default();
+        let mut names = listeners.iter().flat_map(|listener| &listener.hostnames).flatten();
+        names.any(|name| name.as_str() == hostname)
+    });
+    let gateway = |parent: &ParentRef| ObjectKey {
+        kind: Kind::Gateway,
+        namespace: parent.namespace.clone().or_else(|| owner.namespace.clone()),
+        name: parent.name.clone(),
+    };
+    serving.map(gateway).collect()
 }
 
 fn is_reserved(spec: &DnsZoneSpec, hostname: &str) -> bool {

@@ -348,18 +348,18 @@ pub enum ConditionReason {
     /// The DnsZone has a static address or alias with a host name of the Service.
     #[strum(message = "Choose another name, or remove the record from `spec.records` of the DnsZone.")]
     NameReserved,
-    /// An older Service has a host name of the Service.
-    #[strum(message = "Choose another name, or remove it from `spec.hostnames` of the older Service.")]
+    /// An older Service, Gateway or HttpRoute has a host name of the Service.
+    #[strum(message = "Choose another name, or remove it from the older object.")]
     NameTaken,
     /// No load balancer address of the Service is announced and has a usable endpoint of its IP family.
     #[strum(
         message = "See the conditions Announced and EndpointsAvailable. The names resolve again when both are met."
     )]
     NoAddressInService,
-    /// The DnsZone has neither a static record nor a host name of a Service.
-    #[strum(message = "Add `spec.records`, or `spec.hostnames` of a Service in an allowed namespace.")]
+    /// The DnsZone has neither a static record nor the host name of an object.
+    #[strum(message = "Add `spec.records`, or host names of a Service or HttpRoute in an allowed namespace.")]
     NoNames,
-    /// The DnsZone has a static record or a host name of a Service.
+    /// The DnsZone has a static record or the host name of an object.
     HasNames,
 
     /// No Gateway has a listener with the name and port of a parent of the HttpRoute.

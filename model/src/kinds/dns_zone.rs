@@ -51,11 +51,12 @@ pub struct DnsZoneSpec {
     #[schema(minimum = 0, maximum = 86_400, default = 30)]
     pub ttl: u32,
     /// Time in seconds for which resolvers may cache that a record does not exist, from 0 to 86,400. Also applies to
-    /// host names of Services without an address in service. Default: 5.
+    /// host names without an address in service. Default: 5.
     #[serde(default = "negative_ttl")]
     #[schema(minimum = 0, maximum = 86_400, default = 5)]
     pub negative_ttl: u32,
-    /// Namespaces whose Services may have host names in the zone (`spec.hostnames`), at most 256. Default: none.
+    /// Namespaces whose Services (`spec.hostnames`), Gateways and HttpRoutes may have host names in the zone, at most 256.
+    /// Default: none.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(max_items = 256)]
     pub allowed_namespaces: BTreeSet<Namespace>,

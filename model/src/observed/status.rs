@@ -17,7 +17,7 @@ use crate::{
         trouble::BgpTrouble,
     },
     cluster::compiled::UnsupportedField,
-    kinds::{condition_reason::ConditionReason, event::Event, node::ProxyMode, resource::ServiceKey},
+    kinds::{condition_reason::ConditionReason, event::Event, node::ProxyMode},
     primitives::{
         domain_name::DomainName,
         name::{Label, Name},
@@ -387,17 +387,19 @@ pub struct BfdProfileStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DnsZoneStatus {
-    /// Conditions Accepted and Used; Used is true if the zone has a static record or a host name of a Service.
+    /// Conditions Accepted and Used; Used is true if the zone has a static record or the host name of an
+    /// object.
     pub conditions: Vec<Condition>,
-    /// Services that have host names in the zone, by host name; at most 100.
+    /// Services, Gateways and HttpRoutes that have host names in the zone, by host name; at most 100. A Service is given by
+    /// its namespace and name, such as `shop/web`, and another object with its kind, such as `HttpRoute shop/www`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, String>)]
-    pub hostnames: BTreeMap<DomainName, ServiceKey>,
-    /// Host names in the zone that Services claim but do not have, by host name, each with the first such Service; at
-    /// most 100.
+    pub hostnames: BTreeMap<DomainName, String>,
+    /// Host names in the zone that Services, Gateways and HttpRoutes claim but do not have, by host name, each with the first
+    /// such object; at most 100.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, String>)]
-    pub refused: BTreeMap<DomainName, ServiceKey>,
+    pub refused: BTreeMap<DomainName, String>,
 }
 
 /// Status of a Gateway.

@@ -12,7 +12,7 @@ use utoipa::{
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "type")]
 pub enum AnnouncedFrame {
-    /// All announced addresses of Services with host names. Sent once, as soon as the server knows them.
+    /// All announced addresses of Services with host names and of Services that publish a Gateway. Sent once, as soon as the server knows them.
     Complete {
         /// All addresses that are announced at the time of the line.
         #[schema(value_type = Vec<String>)]

@@ -1,19 +1,15 @@
-//! Answers of the zones of DnsZones (F146) as a table in `tests/dns_zones`, the validation of DnsZones, the owners of
+//! Answers of the zones of DnsZones (F146) as a table in `tests/dns_zones`, the owners of
 //! host names and their conditions.
 
 use std::{collections::BTreeSet, fs, net::IpAddr, path::Path, sync::Arc};
 
 use model::{
-    admission::{
-        admit::Refusal,
-        decode::{Expect, decode},
-    },
     cluster::change::ObjectChange,
     discovery::{
         dns::{
-            Answer, ClientView, DnsQuestion, RecordData, RecordType, Resolution, ResponseCode,
-            TransferDecision, Zone, ZoneNotification, answer, answer_in, judge_transfer, notifications,
-            transfer_records,
+            Answer, ClientView, DnsQuestion, NameQuestion, NameResult, RecordData, RecordType, Resolution,
+            ResponseCode, TransferDecision, Zone, ZoneNotification, answer, answer_in, explain_name,
+            judge_transfer, notifications, transfer_records,
         },
         hostnames::{ClaimDecision, judge_claim},
     },
@@ -25,16 +21,25 @@ use serde_json::{Value, json};
 
 use crate::{
     dns::{record_type, settings, show},
-    support::{Cluster, of_kind},
+    support::Cluster,
 };
 
 const OBJECTS: &str = include_str!("../dns_zones/objects.json");
 const QUESTIONS: &str = include_str!("../dns_zones/questions.txt");
 /// Announced addresses: all of the table except 203.0.113.6.
-const ANNOUNCED: [&str; 6] =
-    ["203.0.113.1", "2001:db8:1::1", "203.0.113.2", "203.0.113.3", "203.0.113.4", "203.0.113.5"];
+const ANNOUNCED: [&str; 9] = [
+    "203.0.113.1",
+    "2001:db8:1::1",
+    "203.0.113.2",
+    "203.0.113.3",
+    "203.0.113.4",
+    "203.0.113.5",
+    "203.0.113.7",
+    "2001:db8:1::7",
+    "203.0.113.8",
+];
 
-fn cluster() -> Cluster {
+pub(crate) fn cluster() -> Cluster {
     let mut cluster = Cluster::new();
     for object in serde_json::from_str::<Vec<Value>>(OBJECTS).unwrap() {
         apply(&mut cluster, object);
@@ -42,7 +47,7 @@ fn cluster() -> Cluster {
     cluster
 }
 
-fn apply(cluster: &mut Cluster, mut object: Value) {
+pub(crate) fn apply(cluster: &mut Cluster, mut object: Value) {
     object["apiVersion"] = "tidegate/v1".into();
     cluster.now += 1;
     cluster.apply(&object).unwrap_or_else(|refusal| panic!("{object}: {refusal:?}"));
@@ -148,6 +153,61 @@ fn f146_a_host_name_has_an_address_only_while_it_is_announced_and_has_an_endpoin
     assert_eq!(address(&zone.with_announced(None), "mail.example.org"), ["192.0.2.25"]);
 }
 
+/// F146: the host name of an HttpRoute has the announced addresses of the Service with the namespace and name of its Gateway,
+/// while an endpoint of the family is usable and the route is attached. The reason names the route.
+#[test]
+fn f146_the_host_name_of_a_route_follows_its_gateway() {
+    let mut cluster = cluster();
+    let of = |cluster: &Cluster| address(&zone(cluster), "route.example.org");
+    let why = |cluster: &Cluster, name: &str| {
+        let question = NameQuestion {
+            name: format!("{name}."),
+            record_type: RecordType::A,
+            client: None,
+            namespace: None,
+        };
+        let attempt = explain_name(&zone(cluster), &question).attempts.remove(0);
+        match attempt.result {
+            NameResult::Records => attempt.records[0].reason.clone(),
+            _ => attempt.reason,
+        }
+    };
+    assert_eq!(of(&cluster), ["203.0.113.7"]);
+    assert_eq!(
+        why(&cluster, "route.example.org"),
+        "host name of HttpRoute `shop/www`; Gateway `shop/edge` is published by Service `shop/edge`"
+    );
+    assert_eq!(
+        why(&cluster, "listener.example.org"),
+        "host name of Gateway `shop/edge`; Gateway `shop/edge` is published by Service `shop/edge`"
+    );
+    assert_eq!(
+        why(&cluster, "unpublished.example.org"),
+        "HttpRoute `shop/unpublished` has the host name, and no load balancer address of the IP family is announced while a \
+         usable endpoint has the family; Gateway `shop/bare` is published by Service `shop/bare`"
+    );
+    for (name, end) in [
+        ("detached", "HttpRoute `shop/detached` has it and is attached to no listener with the name"),
+        ("stolen", "HttpRoute `aaa/thief` has it and is in a namespace that the DnsZone does not allow"),
+    ] {
+        let reason = why(&cluster, &format!("{name}.example.org"));
+        assert!(reason.ends_with(end), "{reason}");
+    }
+    let whole = zone(&cluster);
+    assert_eq!(address(&whole.with_announced(Some(Arc::default())), "route.example.org"), [""; 0]);
+    assert_eq!(ask(&whole.with_announced(None), "route.example.org", "A"), Resolution::Unknown);
+    let set = |endpoints: Value| json!({ "kind": "EndpointSet", "metadata": { "name": "edge-1", "namespace": "shop" }, "spec": { "service": "edge", "endpoints": endpoints } });
+    apply(&mut cluster, set(json!([{ "address": "10.1.0.7", "conditions": { "ready": false } }])));
+    assert_eq!(of(&cluster), [""; 0]);
+    apply(&mut cluster, set(json!([{ "address": "10.1.0.7" }])));
+    assert_eq!(of(&cluster), ["203.0.113.7"]);
+    // Without its Gateway, the older route is without effect, and the name passes to the next one.
+    cluster.delete("gateways/shop/edge").unwrap();
+    assert_eq!(of(&cluster), ["203.0.113.8"]);
+    assert!(why(&cluster, "route.example.org").contains("HttpRoute `shop/later`"));
+    assert_eq!(address(&zone(&cluster), "both.example.org"), ["203.0.113.8"]);
+}
+
 /// F146: external clients get answers from the zones of DnsZones that are visible to them, and from no other zone. An
 /// alias that leads elsewhere is answered alone.
 #[test]
@@ -217,6 +277,18 @@ fn changes_of_answers_in_external_zones_are_noted() {
     let mut inner = cluster.get("dnszones//inner").to_json();
     inner["spec"]["ttl"] = json!(77);
     assert!(changes(&mut cluster, inner), "a DnsZone");
+    let mut www = cluster.get("httproutes/shop/www").to_json();
+    www["spec"]["rules"][0]["backendRefs"][0]["port"] = json!(81);
+    assert!(!changes(&mut cluster, www), "a rule of a route");
+    let mut www = cluster.get("httproutes/shop/www").to_json();
+    www["spec"]["hostnames"] = json!(["route.example.org"]);
+    assert!(changes(&mut cluster, www), "fewer host names of a route");
+    let edge = |address: &str| json!({ "kind": "EndpointSet", "metadata": { "name": "edge-1", "namespace": "shop" }, "spec": { "service": "edge", "endpoints": [{ "address": address }] } });
+    assert!(changes(&mut cluster, edge("10.1.0.7")), "the IPv6 endpoint of a Service in front of gateways");
+    assert!(!changes(&mut cluster, edge("10.1.0.8")), "another endpoint of the same family");
+    let mut gateway = cluster.get("gateways/shop/edge").to_json();
+    gateway["spec"]["listeners"][1]["hostname"] = json!("other.example.org");
+    assert!(changes(&mut cluster, gateway), "a listener of a Gateway");
     assert!(!known.with_announced(announced()).has_external_changes());
     assert!(known.with_announced(Some(Arc::default())).has_external_changes());
     let removed = known
@@ -289,7 +361,7 @@ fn the_owner_of_a_host_name_is_the_oldest_allowed_service() {
     };
     let decisions = [
         ("shop/web", "www.example.org", "owner"),
-        ("shop/copy", "www.example.org", "taken by shop/web"),
+        ("shop/copy", "www.example.org", "taken by Service shop/web"),
         ("shop/web", "shop.example.com", "no zone"),
         ("shop/web", "fixed.example.org", "reserved in example"),
         ("shop/web", "ns.example.org", "reserved in example"),
@@ -307,13 +379,17 @@ fn the_owner_of_a_host_name_is_the_oldest_allowed_service() {
     assert_eq!(
         status(&cluster)["hostnames"],
         json!({ "a.b.example.org": "shop/web", "blog.example.org": "blog/blog",
-                "empty.example.org": "blog/empty", "example.org": "shop/web", "silent.example.org": "blog/silent",
+                "both.example.org": "HttpRoute shop/both", "empty.example.org": "blog/empty", "example.org": "shop/web",
+                "guest.example.org": "HttpRoute blog/guest", "late.example.org": "HttpRoute blog/guest",
+                "listener.example.org": "Gateway shop/edge", "route.example.org": "HttpRoute shop/www",
+                "silent.example.org": "blog/silent", "unpublished.example.org": "HttpRoute shop/unpublished",
                 "www.example.org": "shop/web" })
     );
     assert_eq!(
         status(&cluster)["refused"],
-        json!({ "copy.example.org": "shop/copy", "fixed.example.org": "shop/web", "ns.example.org": "shop/web", "thief.example.org": "aaa/thief",
-                "x.y.example.org": "aaa/thief" })
+        json!({ "copy.example.org": "shop/copy", "detached.example.org": "HttpRoute shop/detached",
+                "fixed.example.org": "shop/web", "ns.example.org": "shop/web", "stolen.example.org": "HttpRoute aaa/thief",
+                "thief.example.org": "aaa/thief", "x.y.example.org": "aaa/thief" })
     );
     // The name passes to the next Service when the owner gives it up.
     let mut web = cluster.get("services/shop/web").to_json();
@@ -321,182 +397,6 @@ fn the_owner_of_a_host_name_is_the_oldest_allowed_service() {
     apply(&mut cluster, web);
     assert_eq!(decide(&cluster, "shop/copy", "www.example.org"), "owner");
     assert_eq!(address(&zone(&cluster), "www.example.org"), ["203.0.113.2"]);
-}
-
-/// Returns the pointers and messages of the violations of a DnsZone.
-fn violations(spec: Value) -> Vec<String> {
-    let object = of_kind("DnsZone", "example", json!({}), spec);
-    let found = decode(&object, &Expect::default()).err().unwrap_or_default();
-    found.into_iter().map(|one| format!("{} {}", one.pointer, one.message)).collect()
-}
-
-/// Returns specs of DnsZones with one violation each, and the beginnings of its pointer and message.
-fn invalid_zones() -> Vec<(Value, &'static str)> {
-    let record =
-        |name: &str, kind: &str, values: Value| json!({ "name": name, "type": kind, "values": values });
-    let zone = |records: Value| json!({ "zone": "example.org", "records": records });
-    let many: Vec<_> = (0..1001)
-        .map(|number| record(&format!("n{number}.example.org"), "A", json!(["192.0.2.1"])))
-        .collect();
-    let values: Vec<_> = (0..33).map(|number| format!("192.0.2.{number}")).collect();
-    vec![
-        (json!({ "zone": "10.in-addr.arpa" }), "/spec/zone must not be in in-addr.arpa"),
-        (
-            json!({ "zone": "*.example.org" }),
-            "/spec/zone must not contain `*`: wildcard names are not supported",
-        ),
-        (json!({ "zone": "example.org." }), "/spec/zone must consist of labels"),
-        (json!({ "zone": "example.org", "ttl": 86_401 }), "/spec/ttl must be between 0 and 86400"),
-        (json!({ "zone": "example.org", "negativeTtl": 86_401 }), "/spec/negativeTtl must be between"),
-        (zone(json!(many)), "/spec/records must have at most 1000 entries"),
-        (
-            zone(json!([record("www.example.com", "A", json!(["192.0.2.1"]))])),
-            "/spec/records/0/name must be example.org or end in",
-        ),
-        (
-            zone(json!([record("*.example.org", "A", json!(["192.0.2.1"]))])),
-            "/spec/records/0/name must not contain `*`",
-        ),
-        (
-            zone(json!([record("a.example.org", "A", json!([]))])),
-            "/spec/records/0/values must have at least one",
-        ),
-        (
-            zone(json!([record("a.example.org", "A", json!(values))])),
-            "/spec/records/0/values must have at most 32",
-        ),
-        (
-            zone(json!([record("a.example.org", "A", json!(["2001:db8::1"]))])),
-            "/spec/records/0/values/0 must be an IPv4",
-        ),
-        (
-            zone(json!([record("a.example.org", "AAAA", json!(["192.0.2.1"]))])),
-            "/spec/records/0/values/0 must be an IPv6",
-        ),
-        (
-            zone(json!([record("a.example.org", "A", json!(["192.0.2.1", "192.0.2.1"]))])),
-            "/spec/records/0/values/1 must not repeat",
-        ),
-        (
-            zone(json!([record("a.example.org", "SRV", json!(["1 2 www.example.org"]))])),
-            "/spec/records/0/values/0 must be `PRIORITY",
-        ),
-        (
-            zone(json!([record("a.example.org", "SRV", json!(["1 2 70000 www.example.org"]))])),
-            "/spec/records/0/values/0 must begin with three",
-        ),
-        (
-            zone(json!([record("a.example.org", "MX", json!(["mail.example.org"]))])),
-            "/spec/records/0/values/0 must be `PREFERENCE",
-        ),
-        (
-            zone(json!([record("a.example.org", "TXT", json!(["é"]))])),
-            "/spec/records/0/values/0 must have 1 to 1024",
-        ),
-        (
-            zone(json!([record("a.example.org", "TXT", json!(["x".repeat(1025)]))])),
-            "/spec/records/0/values/0 must have 1 to 1024",
-        ),
-        (
-            zone(json!([record("a.example.org", "CNAME", json!(["b.example.org", "c.example.org"]))])),
-            "/spec/records/0/values must have exactly one",
-        ),
-        (
-            zone(json!([record("example.org", "CNAME", json!(["b.example.org"]))])),
-            "/spec/records/0/type must not be CNAME at example.org",
-        ),
-        (
-            zone(json!([record("ns.example.org", "CNAME", json!(["b.example.org"]))])),
-            "/spec/records/0/type must not be CNAME at ns.example.org",
-        ),
-        (
-            zone(json!([
-                record("a.example.org", "A", json!(["192.0.2.1"])),
-                record("a.example.org", "CNAME", json!(["b.example.org"]))
-            ])),
-            "/spec/records/1/type must be the only record of a.example.org, which also has A",
-        ),
-        (
-            zone(json!([
-                record("a.example.org", "A", json!(["192.0.2.1"])),
-                record("a.example.org", "A", json!(["192.0.2.2"]))
-            ])),
-            "/spec/records/1/name must not repeat a.example.org A",
-        ),
-        (zone(json!([record("a.example.org", "NS", json!(["b.example.org"]))])), "/spec/records/0/type"),
-        (
-            zone(json!([{ "name": "a.example.org", "type": "A", "values": ["192.0.2.1"], "ttl": 86_401 }])),
-            "/spec/records/0/ttl must be",
-        ),
-    ]
-}
-
-/// Returns specs with invalid transfers, as [`invalid_zones`].
-fn invalid_transfers() -> Vec<(Value, &'static str)> {
-    vec![
-        (
-            json!({ "zone": "example.org", "transfer": { "allow": [] } }),
-            "/spec/transfer/allow must have at least one network",
-        ),
-        (
-            json!({ "zone": "example.org", "transfer": { "allow": ["::/0"], "notify": ["ns.example.org"] } }),
-            "/spec/transfer/notify/0 must be an address",
-        ),
-        (
-            json!({ "zone": "example.org", "transfer": { "allow": ["::/0"], "notify": ["192.0.2.1", "192.0.2.1:53"] } }),
-            "/spec/transfer/notify/1 must not repeat",
-        ),
-    ]
-}
-
-#[test]
-fn a_dns_zone_is_validated() {
-    assert_eq!(violations(json!({ "zone": "example.org", "ttl": 0, "negativeTtl": 86_400 })), [""; 0]);
-    for (spec, expected) in [invalid_zones(), invalid_transfers()].concat() {
-        let found = violations(spec.clone());
-        assert_eq!(found.len(), 1, "{expected}: {found:?}");
-        assert!(found[0].starts_with(expected), "{expected}: {found:?}");
-    }
-}
-
-#[test]
-fn two_dns_zones_cannot_have_one_zone_and_the_error_names_the_other() {
-    let mut cluster = cluster();
-    let second = of_kind("DnsZone", "second", json!({}), json!({ "zone": "example.org" }));
-    let Err(Refusal::Invalid(found)) = cluster.apply(&second) else { panic!("admitted") };
-    assert_eq!(found.len(), 1);
-    assert!(found[0].message.contains("DnsZone example has example.org"), "{found:?}");
-    // The zone is free again when its DnsZone has another one.
-    let mut first = cluster.get("dnszones//example").to_json();
-    first["spec"] = json!({ "zone": "example.net" });
-    apply(&mut cluster, first);
-    cluster.apply(&second).unwrap();
-}
-
-#[test]
-fn host_names_are_validated() {
-    let violations = |spec: Value| {
-        let object = of_kind("Service", "web", json!({}), spec);
-        let found = decode(&object, &Expect::default()).err().unwrap_or_default();
-        found.into_iter().map(|one| format!("{} {}", one.pointer, one.message)).collect::<Vec<_>>()
-    };
-    let names: Vec<_> = (0..65).map(|number| format!("n{number}.example.org")).collect();
-    let ports = json!([{ "port": 80 }]);
-    for (kind, names, expected) in [
-        (
-            "ClusterIP",
-            json!(["a.example.org"]),
-            "/spec/hostnames must be left out unless type is LoadBalancer",
-        ),
-        ("LoadBalancer", json!(names), "/spec/hostnames must have at most 64"),
-        ("LoadBalancer", json!(["a.example.org", "a.example.org"]), "/spec/hostnames/1 must not repeat"),
-        ("LoadBalancer", json!(["*.example.org"]), "/spec/hostnames/0 must not contain `*`"),
-        ("LoadBalancer", json!(["A.example.org"]), "/spec/hostnames/0 must consist of lower-case"),
-    ] {
-        let found = violations(json!({ "type": kind, "hostnames": names, "ports": ports }));
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with(expected), "{expected}: {found:?}");
-    }
 }
 
 proptest! {

@@ -20,6 +20,7 @@ mod dns;
 mod dns_explain;
 mod dns_keys;
 mod dns_update;
+mod dns_zone_rules;
 mod dns_zones;
 mod environment;
 mod explain;

@@ -1,4 +1,5 @@
-//! `GET /v1/addresses/announced`: stream of the announced addresses of Services with host names.
+//! `GET /v1/addresses/announced`: stream of the announced addresses of Services with host names and of Services that
+//! publish a Gateway.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
 
@@ -33,8 +34,9 @@ const INTERVAL: Duration = Duration::from_millis(250);
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("watchAnnouncedAddresses", Kind::Address.as_str(), "Watch announced addresses")
         .describe(
-            "Streams the load balancer addresses of Services with `spec.hostnames` that a node announces or \
-             another system routes to the nodes. DNS servers answer host names with these addresses only. The \
+            "Streams the load balancer addresses that a node announces or another system routes to the nodes, of \
+             Services with `spec.hostnames` and of those with the namespace and name of a Gateway. DNS servers \
+             answer host names with these addresses only. The \
              line `complete` contains all of them, as soon as every node has reported to this server; further \
              lines contain the changes, at most four each second. A heartbeat is sent at least every 10 \
              seconds.",

@@ -41,9 +41,9 @@ pub(crate) fn zone(page: &mut Page, object: &DnsZone) {
     {
         if !names.is_empty() {
             page.section(title);
-            let mut table = Table::new(vec!["NAME", "SERVICE"]);
-            for (name, service) in names {
-                table.push(vec![name.as_str().into(), service.to_string().into()]);
+            let mut table = Table::new(vec!["NAME", "OBJECT"]);
+            for (name, object) in names {
+                table.push(vec![name.as_str().into(), object.as_str().into()]);
             }
             page.table(&table);
         }

@@ -13,13 +13,16 @@ use super::{
     zone::Zone,
 };
 use crate::{
-    discovery::hostnames::owner_of,
-    kinds::resource::{Kind, ServiceKey},
+    discovery::hostnames::{gateways_of, owner_of, services_behind},
+    kinds::resource::{Kind, ObjectKey, ServiceKey},
     primitives::{name::Namespace, quantity::Revision},
 };
 
 /// Number of dots from which a name is tried as it is before the search path, as `options ndots:5` says.
 const NDOTS: usize = 5;
+
+/// Maximum number of objects without effect that the reason for a missing name lists.
+const CLAIMS_SHOWN: usize = 3;
 
 /// Question of a client to explain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -245,9 +248,11 @@ fn result_of(zone: &Zone, question: &DnsQuestion, found: &Answer) -> (NameResult
 fn no_records(zone: &Zone, name: &str, record_type: RecordType) -> String {
     let owner = owner_of(zone.snapshot(), name);
     match owner.filter(|_| matches!(record_type, RecordType::A | RecordType::Aaaa)) {
-        Some(service) => format!(
-            "Service `{service}` has the host name, and no load balancer address of the IP family is announced \
-             while a usable endpoint has the family"
+        Some(owner) => format!(
+            "{} has the host name, and no load balancer address of the IP family is announced while a usable \
+             endpoint has the family{}",
+            quoted(owner),
+            of_gateways(zone, owner, name),
         ),
         None => format!("`{name}` exists and has no records of type {}", record_type.as_str()),
     }
@@ -297,7 +302,7 @@ fn reason(zone: &Zone, record: &Record) -> String {
         };
     }
     let Some(below) = labels_below(&labels, &zone.settings().domain) else {
-        return external_reason(zone, &record.owner);
+        return external_reason(zone, record);
     };
     match ZoneName::of(below) {
         ZoneName::Apex => "name server of the zone".to_owned(),
@@ -387,21 +392,56 @@ fn no_service(zone: &Zone, key: &ServiceKey) -> String {
 }
 
 /// Returns the object from which a record outside of the cluster zone follows.
-fn external_reason(zone: &Zone, name: &str) -> String {
-    let snapshot = zone.snapshot();
-    match (owner_of(snapshot, name), snapshot.dns_zone_of(name)) {
-        (Some(service), _) => format!("host name of Service `{service}`"),
+fn external_reason(zone: &Zone, record: &Record) -> String {
+    let (snapshot, name) = (zone.snapshot(), record.owner.as_str());
+    let owner = owner_of(snapshot, name).filter(|_| record.data.address().is_some());
+    match (owner, snapshot.dns_zone_of(name)) {
+        (Some(owner), _) => format!("host name of {}{}", quoted(owner), of_gateways(zone, owner, name)),
         (None, Some((object, _))) => format!("record of DnsZone `{object}`"),
         (None, None) => "record of another zone".to_owned(),
     }
 }
 
+/// Returns an object with its name in quotation marks for code.
+fn quoted(object: &ObjectKey) -> String {
+    match &object.namespace {
+        Some(namespace) => format!("{} `{namespace}/{}`", object.kind, object.name),
+        None => format!("{} `{}`", object.kind, object.name),
+    }
+}
+
+/// Returns the Services whose addresses are those of a host name of a Gateway or HttpRoute, as the end of a sentence; empty
+/// for the host name of a Service.
+fn of_gateways(zone: &Zone, owner: &ObjectKey, name: &str) -> String {
+    if owner.kind == Kind::Service {
+        return String::new();
+    }
+    let gateways: Vec<_> = gateways_of(zone.snapshot(), owner, name).iter().map(quoted).collect();
+    let services = services_behind(zone.snapshot(), owner, name);
+    let services: Vec<_> = services.iter().map(|service| format!("`{service}`")).collect();
+    format!("; {} is published by Service {}", gateways.join(", "), services.join(", "))
+}
+
 /// Returns the reason why a name outside of the cluster zone does not exist.
 fn external_absence(zone: &Zone, name: &str) -> String {
     match zone.snapshot().dns_zone_of(name) {
-        Some((object, _)) => format!(
-            "DnsZone `{object}` has no record at the name, and no Service of an allowed namespace has it in `spec.hostnames`"
-        ),
+        Some((object, spec)) => {
+            let claims = zone.snapshot().hostname_claims(name).take(CLAIMS_SHOWN);
+            let refused = claims.map(|claim| {
+                let is_allowed = claim.object.namespace.as_ref().is_some_and(|one| spec.allows(one));
+                let cause = if is_allowed {
+                    "is attached to no listener with the name"
+                } else {
+                    "is in a namespace that the DnsZone does not allow"
+                };
+                format!("; {} has it and {cause}", quoted(&claim.object))
+            });
+            format!(
+                "DnsZone `{object}` has no record at the name, and no Service, Gateway or attached HttpRoute of an \
+                 allowed namespace has it as a host name{}",
+                refused.collect::<String>()
+            )
+        }
         None => "the name is outside of the cluster zone".to_owned(),
     }
 }

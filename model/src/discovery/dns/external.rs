@@ -1,4 +1,5 @@
-//! Records of the zones of DnsZones: static records, and the host names of Services with their load balancer addresses.
+//! Records of the zones of DnsZones: static records, and the host names of Services, Gateways and HttpRoutes with their load
+//! balancer addresses.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -7,7 +8,7 @@ use super::{
     record::{Record, RecordData, RecordType},
 };
 use crate::{
-    discovery::hostnames::{owner_in, owner_of},
+    discovery::hostnames::{owner_in, owner_of, services_behind},
     kinds::dns_zone::{DnsRecordValue, DnsZoneSpec},
     primitives::{domain_name::reversed, net::IpFamily},
 };
@@ -76,7 +77,7 @@ const fn type_of(data: &RecordData) -> RecordType {
     }
 }
 
-/// Returns true if Services cannot have a name with these static records: an address or an alias is among them.
+/// Returns true if Services and routes cannot have a name with these static records: an address or an alias is among them.
 fn excludes_hostnames(records: &[(u32, RecordData)]) -> bool {
     let types = [RecordType::A, RecordType::Aaaa, RecordType::Cname];
     records.iter().any(|(_, data)| types.contains(&type_of(data)))
@@ -163,17 +164,27 @@ impl Lookup<'_> {
 }
 
 impl super::zone::Zone {
-    /// Returns the addresses of the Service that has a host name: those that are announced, as long as an endpoint of
-    /// their IP family is usable. `None` if the announced addresses are not known yet.
+    /// Returns the addresses of a host name, each once: those of the Service that has it, or of the Services that publish
+    /// its Gateways. Only addresses that are announced are returned, as long as an endpoint of their IP family is usable.
+    /// `None` if the announced addresses are not known yet.
     pub(super) fn addresses_in_service(&self, hostname: &str) -> Option<Vec<IpAddr>> {
         let announced = self.announced()?;
-        let Some(service) = owner_of(self.snapshot(), hostname) else { return Some(Vec::new()) };
-        let families = self.families_in_service(service);
-        let is_in_service = |address: &IpAddr| {
-            announced.contains(address)
-                && families.is_some_and(|families| families.contains(&IpFamily::of(*address)))
-        };
-        Some(self.snapshot().addresses_of(service).filter(is_in_service).collect())
+        let Some(owner) = owner_of(self.snapshot(), hostname) else { return Some(Vec::new()) };
+        let mut found = Vec::new();
+        for service in services_behind(self.snapshot(), owner, hostname) {
+            let families = self.families_in_service(&service);
+            let is_in_service = |address: &IpAddr| {
+                announced.contains(address)
+                    && families.is_some_and(|families| families.contains(&IpFamily::of(*address)))
+            };
+            for address in self.snapshot().addresses_of(&service).filter(is_in_service) {
+                // Services may share an address.
+                if !found.contains(&address) {
+                    found.push(address);
+                }
+            }
+        }
+        Some(found)
     }
 
     /// Returns the start of authority of the zone of a DnsZone.

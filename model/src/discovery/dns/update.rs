@@ -174,7 +174,7 @@ fn permit(zone: &Zone, spec: &DnsZoneSpec, change: &RecordChange) -> Result<(), 
         return Err(UpdateError::NotInZone(name.clone()));
     }
     match owner_of(zone.snapshot(), name).filter(|_| concerns_hostnames) {
-        Some(service) => Err(UpdateError::Refused(format!("Service {service} has the name {name}"))),
+        Some(owner) => Err(UpdateError::Refused(format!("{owner} has the name {name}"))),
         None => Ok(()),
     }
 }

@@ -9,12 +9,13 @@ use super::{external::StaticRecords, hosts::Hosts};
 use crate::{
     cluster::{
         change::{Change, ChangeKind, ObjectChange},
-        snapshot::Snapshot,
+        snapshot::{Snapshot, publishing_service},
     },
     compile::{affected, compile},
     discovery::hostnames::families_in_service,
     kinds::{
         dns_zone::DnsZoneSpec,
+        http_route::HttpRouteSpec,
         resource::{Kind, Object, ObjectKey, ServiceKey},
     },
     primitives::{
@@ -63,7 +64,7 @@ pub struct Zone {
     workloads_at: OrdMap<IpAddr, OrdSet<ObjectKey>>,
     /// Static records of the DnsZones, by their zones.
     static_records: OrdMap<DomainName, Arc<StaticRecords>>,
-    /// IP families of which the Services with host names have a usable endpoint.
+    /// IP families of which the Services with host names, and those that publish a Gateway, have a usable endpoint.
     families_in_service: OrdMap<ServiceKey, BTreeSet<IpFamily>>,
     /// Load balancer addresses that are announced; `None` if they are not known yet.
     announced: Option<Arc<BTreeSet<IpAddr>>>,
@@ -131,18 +132,30 @@ impl Zone {
         for service in affected(&before, &self.snapshot, &change) {
             self.refresh(&service);
         }
+        if let Some(service) = publishing_service(&change.object.key()) {
+            self.refresh(&service);
+        }
     }
 
     /// Notes that a change of an object may change answers in the zones of DnsZones: a change of a DnsZone, of a Service
-    /// with host names, or of an address that such a Service has.
+    /// with host names, of an address that such a Service has, of a Gateway, or of the host names and parents of an
+    /// HttpRoute.
     fn note_external(&mut self, old: Option<&Arc<Object>>, change: &Change) {
         let new = &change.object;
-        if change.kind != ChangeKind::Deleted && old.is_some_and(|old| old.spec == new.spec) {
+        let is_same = |old: &Arc<Object>| {
+            let parts = |object: &Object| {
+                object.as_http_route().map(|route| (route.hostnames.clone(), route.parent_refs.clone()))
+            };
+            old.spec == new.spec || parts(old).is_some_and(|old| Some(old) == parts(new))
+        };
+        if change.kind != ChangeKind::Deleted && old.is_some_and(is_same) {
             return;
         }
         let has_names = |service: &ServiceKey| self.families_in_service.contains_key(service);
         let is_concerned = |object: &Object| {
             object.as_dns_zone().is_some()
+                || object.as_gateway().is_some()
+                || object.as_http_route().is_some_and(|route| self.has_zone_of(route))
                 || object.as_service().is_some_and(|spec| !spec.hostnames.is_empty())
                 || object.as_address().is_some_and(|record| record.services.iter().any(has_names))
         };
@@ -151,7 +164,12 @@ impl Zone {
         }
     }
 
-    /// Computes the endpoints of a Service anew, if it is headless or has host names.
+    /// Returns true if a DnsZone contains a host name of a route.
+    fn has_zone_of(&self, route: &HttpRouteSpec) -> bool {
+        route.hostnames.iter().any(|name| self.snapshot.dns_zone_of(name.as_str()).is_some())
+    }
+
+    /// Computes the endpoints of a Service anew, if it is headless, has host names or publishes a Gateway.
     fn refresh(&mut self, service: &ServiceKey) {
         let hosts = Hosts::of(&self.snapshot, service).map(Arc::new);
         let addresses = |hosts: Option<&Arc<Hosts>>| hosts.map(|hosts| hosts.addresses()).unwrap_or_default();
@@ -166,16 +184,15 @@ impl Zone {
             Some(hosts) => drop(self.headless.insert(service.clone(), hosts)),
             None => drop(self.headless.remove(service)),
         }
-        let spec = self.snapshot.service(service).and_then(|object| object.as_service());
-        if spec.is_some_and(|spec| !spec.hostnames.is_empty()) {
+        if self.snapshot.is_named(service) {
             let compiled = compile(&self.snapshot, service);
             let families = compiled.as_ref().map(families_in_service).unwrap_or_default();
             if self.families_in_service.get(service) != Some(&families) {
                 self.has_external_changes = true;
             }
             self.families_in_service.insert(service.clone(), families);
-        } else {
-            self.families_in_service.remove(service);
+        } else if self.families_in_service.remove(service).is_some() {
+            self.has_external_changes = true;
         }
     }
 
@@ -238,8 +255,8 @@ impl Zone {
         self.has_external_changes
     }
 
-    /// Returns the load balancer addresses that are announced, of Services with host names; `None` if they are not known
-    /// yet.
+    /// Returns the load balancer addresses that are announced, of Services with host names and of those that publish a
+    /// Gateway; `None` if they are not known yet.
     #[must_use]
     pub const fn announced(&self) -> Option<&Arc<BTreeSet<IpAddr>>> {
         self.announced.as_ref()
@@ -250,7 +267,7 @@ impl Zone {
         self.static_records.get(&spec.zone).map(|records| &**records)
     }
 
-    /// Returns the IP families of which a Service with host names has a usable endpoint.
+    /// Returns the IP families of which a Service that has host names or publishes a Gateway has a usable endpoint.
     pub(super) fn families_in_service(&self, service: &ServiceKey) -> Option<&BTreeSet<IpFamily>> {
         self.families_in_service.get(service)
     }

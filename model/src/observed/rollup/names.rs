@@ -7,7 +7,10 @@ use crate::{
     cluster::{compiled::CompiledService, snapshot::Snapshot},
     discovery::hostnames::{ClaimDecision, families_in_service, judge_claim, owner_of},
     kinds::{
-        condition_reason::ConditionReason, dns_zone::DnsZoneSpec, resource::ServiceKey, service::ServiceSpec,
+        condition_reason::ConditionReason,
+        dns_zone::DnsZoneSpec,
+        resource::{ObjectKey, ServiceKey},
+        service::ServiceSpec,
     },
     observed::status::{Condition, ConditionType, DnsZoneStatus},
     primitives::{
@@ -91,14 +94,14 @@ fn refused(snapshot: &Snapshot, key: &ServiceKey, hostname: &DomainName) -> Opti
         }
         ClaimDecision::Taken(owner) => {
             // Users of one namespace may not read the objects of another one.
-            let owner = if owner.namespace == *namespace {
-                format!("Service {owner}")
+            let owner = if owner.namespace.as_ref() == Some(namespace) {
+                owner.to_string()
             } else {
-                "a Service of another namespace".to_owned()
+                format!("a {} of another namespace", owner.kind)
             };
             let message = format!("{owner} is older and has the name {hostname}");
             no(AT, ConditionReason::NameTaken, message)
-                .hint("choose another name, or remove it from the older Service")
+                .hint("choose another name, or remove it from the older object")
         }
     })
 }
@@ -107,22 +110,22 @@ fn refused(snapshot: &Snapshot, key: &ServiceKey, hostname: &DomainName) -> Opti
 #[must_use]
 pub fn dns_zone_status(snapshot: &Snapshot, spec: &DnsZoneSpec) -> DnsZoneStatus {
     let zone = spec.zone.as_str();
-    let apex = snapshot.hostname_claims(zone).next().map(|claim| (zone.to_owned(), &claim.service));
+    let apex = snapshot.hostname_claims(zone).next().map(|claim| (zone.to_owned(), &claim.object));
     let below = snapshot.hostnames_below(zone).take(EXAMINED_MAX);
-    let below = below.filter_map(|(name, claims)| Some((reversed(name), &claims.get_min()?.service)));
-    let (mut hostnames, mut refused) = (BTreeMap::new(), BTreeMap::new());
+    let below = below.filter_map(|(name, claims)| Some((reversed(name), &claims.get_min()?.object)));
+    let (mut hostnames, mut refused): (BTreeMap<_, String>, BTreeMap<_, _>) = <_>::default();
     for (name, first) in apex.into_iter().chain(below) {
         let is_here = snapshot.dns_zone_of(&name).is_some_and(|(_, found)| found.zone == spec.zone);
         let Some(name) = DomainName::parse(&name).ok().filter(|_| is_here) else { continue };
         match owner_of(snapshot, name.as_str()) {
-            Some(owner) if hostnames.len() < LISTED_MAX => drop(hostnames.insert(name, owner.clone())),
-            None if refused.len() < LISTED_MAX => drop(refused.insert(name, first.clone())),
+            Some(owner) if hostnames.len() < LISTED_MAX => drop(hostnames.insert(name, shown(owner))),
+            None if refused.len() < LISTED_MAX => drop(refused.insert(name, shown(first))),
             Some(_) | None => {}
         }
     }
     let used = if spec.records.is_empty() && hostnames.is_empty() {
         no(ConditionType::Used, ConditionReason::NoNames, "it has no records and no host names".to_owned())
-            .hint("add spec.records, or spec.hostnames of a Service in an allowed namespace")
+            .hint("add spec.records, or host names of a Service or HttpRoute in an allowed namespace")
     } else {
         yes(ConditionType::Used, ConditionReason::HasNames)
     };
@@ -131,4 +134,9 @@ pub fn dns_zone_status(snapshot: &Snapshot, spec: &DnsZoneSpec) -> DnsZoneStatus
         hostnames,
         refused,
     }
+}
+
+/// Returns the text for an object with a host name: a Service by its namespace and name, another object with its kind.
+fn shown(object: &ObjectKey) -> String {
+    ServiceKey::of_object_key(object).map_or_else(|| object.to_string(), |service| service.to_string())
 }
