@@ -51,8 +51,11 @@ pub struct AnnouncementBook {
     /// Addresses for which each node has a stored state.
     nodes: BTreeMap<Name, BTreeSet<IpAddr>>,
     parts: usize,
-    /// Logical clock, increased by each reported state and by each candidate order that the server records.
+    /// Logical clock, increased by each report, by each reported state and by each candidate order that the server
+    /// records.
     turn: u64,
+    /// Logical time of the last report of each node.
+    reported_at: BTreeMap<Name, u64>,
     events: OwnerEvents,
     /// Number of states that were not stored because [`PARTS_KEPT_MAX`] was reached.
     pub refused: u64,
@@ -81,6 +84,8 @@ impl AnnouncementBook {
     /// order (the nodes that may announce the address, in order of rank). `now` is the time of the report.
     pub fn apply(&mut self, node: &Name, news: AnnouncementUpdate, now: Timestamp) -> BTreeSet<IpAddr> {
         let AnnouncementUpdate { parts, mut gone, is_complete } = news;
+        self.turn += 1;
+        self.reported_at.insert(node.clone(), self.turn);
         if is_complete {
             let known = self.nodes.get(node).into_iter().flatten();
             gone.extend(known.filter(|address| !parts.contains_key(address)));
@@ -174,6 +179,7 @@ impl AnnouncementBook {
             has_address(*address)
         });
         self.parts = self.pages.values().map(|page| page.parts.len()).sum();
+        self.reported_at.retain(|node, _| has_node(node));
         self.events.forget(has_node, has_address);
     }
 
@@ -200,6 +206,17 @@ impl AnnouncementBook {
     pub fn role(&self, address: IpAddr, node: &Name, epoch: u64) -> Option<AnnouncementRole> {
         let announced = &self.pages.get(&address)?.parts.get(node)?.announced;
         (announced.epoch >= epoch).then_some(announced.role)
+    }
+
+    /// Returns true if the candidate `successor` became owner of an address after the last report of `node`. The
+    /// candidates monitor each other, so the successor knows about a failure of `node` before the lease of that node
+    /// expires. A node that still announces reports again, at the latest with its next heartbeat.
+    #[must_use]
+    pub fn has_succeeded(&self, address: IpAddr, successor: &Name, node: &Name) -> bool {
+        let state = self.pages.get(&address).and_then(|page| page.parts.get(successor));
+        let owner_since = state.and_then(|state| state.owner_since);
+        let reported_at = self.reported_at.get(node).copied().unwrap_or_default();
+        successor != node && owner_since.is_some_and(|since| since > reported_at)
     }
 
     /// Returns the candidates, other than the first one of `order`, that claim an address, in the order of

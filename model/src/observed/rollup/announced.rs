@@ -57,10 +57,7 @@ pub fn address_status(of: &AnnouncementInputs<'_>, record: &AddressSpec) -> Addr
         nodes: of
             .book
             .reported(record.address)
-            .map(|(node, said)| {
-                let conflict = of.actual_conflict(record, node, said);
-                (node.clone(), AddressReport { conflict, ..said.clone() })
-            })
+            .map(|(node, said)| (node.clone(), of.shown(record, node, said)))
             .collect(),
         not_candidates,
         by_bgp: of.status_by_bgp(record),
@@ -141,17 +138,40 @@ impl AnnouncementInputs<'_> {
     }
 
     /// Returns the node that owns (announces) the address according to its own report. If there are several,
-    /// prefers nodes whose agents currently report, then candidates of a higher rank.
+    /// prefers nodes whose agents currently report, then nodes without a successor, then candidates of a higher rank.
     fn owner(&self, record: &AddressSpec) -> Option<(&Name, &AddressReport)> {
         let rank = |node: &Name| {
             let place = record.announcement.candidates.iter().position(|candidate| candidate.node == *node);
-            (!self.is_reporting(node), place.unwrap_or(usize::MAX))
+            let has_successor = self.successor(record, node).is_some();
+            (!self.is_reporting(node), has_successor, place.unwrap_or(usize::MAX))
         };
         let said = self
             .book
             .reported(record.address)
             .filter(|(_, announced)| announced.role == AnnouncementRole::Owner);
         said.min_by_key(|(node, _)| rank(node))
+    }
+
+    /// Returns the reported state of a node for an address as the status contains it.
+    fn shown(&self, record: &AddressSpec, node: &Name, said: &AddressReport) -> AddressReport {
+        let conflict = self.actual_conflict(record, node, said);
+        let is_owner = said.role == AnnouncementRole::Owner;
+        let successor = self.successor(record, node).filter(|_| is_owner);
+        let reason = successor.map_or_else(
+            || said.reason.clone(),
+            |successor| format!("last report before {successor} took over: {}", said.reason),
+        );
+        AddressReport { conflict, reason, ..said.clone() }
+    }
+
+    /// Returns the candidate that has taken an address over from a node since the last report of that node, which
+    /// is out of date therefore; `None` if there is none.
+    pub(super) fn successor<'a>(&self, record: &'a AddressSpec, node: &Name) -> Option<&'a Name> {
+        let candidates = record.announcement.candidates.iter().map(|candidate| &candidate.node);
+        let has_succeeded = |successor: &&Name| {
+            self.is_reporting(successor) && self.book.has_succeeded(record.address, successor, node)
+        };
+        candidates.into_iter().find(has_succeeded)
     }
 
     fn address(&self, record: &AddressSpec) -> Condition {

@@ -3,7 +3,8 @@
 //!
 //! A node reports its link-layer addresses itself, so a faulty node may report that of a stranger. The report is
 //! therefore believed only together with a fact that does not depend on it: the node reports that it announces the
-//! address, the control server has ordered it to announce the address, or a further node has recognized it.
+//! address, the control server has ordered it to announce the address, the reporting node has just taken the address over
+//! from another candidate, or a further node has recognized it.
 
 use std::net::IpAddr;
 
@@ -17,6 +18,10 @@ use crate::{
     primitives::name::Name,
     wire::report::{AddressConflict, AddressReport, AnnouncementRole},
 };
+
+/// Maximum time after a change of the reporting node's role in which announcements of another candidate belong to the
+/// handover, in seconds: the previous owner announces until it observes the next one.
+const HANDOVER_SECS: i64 = 30;
 
 /// Type of all conditions that this module returns.
 const AT: ConditionType = ConditionType::Announced;
@@ -55,18 +60,22 @@ impl AnnouncementInputs<'_> {
 
     /// Returns the conflict that a node reports for an address, with the name of the other machine if this is a
     /// known node. `None` if the other machine is a node that does not announce the address any longer, or the
-    /// reporting node itself: the address has only moved.
+    /// reporting node itself: the address has only moved. `None` too if another candidate has taken the address over
+    /// since the last report of the reporting node.
     pub(super) fn actual_conflict(
         &self,
         record: &AddressSpec,
         reporter: &Name,
         said: &AddressReport,
     ) -> Option<AddressConflict> {
-        let conflict = said.conflict.clone()?;
+        let conflict = said.conflict.clone().filter(|_| self.successor(record, reporter).is_none())?;
         let is_bound = |node: &&Name| *node == reporter || self.is_bound(record, node, reporter, &conflict);
         let recognized = conflict.node.as_ref().or_else(|| self.nodes_with(&conflict.mac).find(is_bound));
         let Some(node) = recognized.cloned() else { return Some(conflict) };
-        let announces = |node: &Name| self.is_reporting(node) && self.is_announcer(record, node);
+        let announces = |node: &Name| {
+            let is_current = self.is_reporting(node) && self.successor(record, node).is_none();
+            is_current && self.is_announcer(record, node)
+        };
         (node != *reporter && announces(&node) && announces(reporter))
             .then_some(AddressConflict { node: Some(node), ..conflict })
     }
@@ -87,9 +96,27 @@ impl AnnouncementInputs<'_> {
         let mut others =
             self.book.reported(record.address).filter(|(other, _)| *other != node && *other != reporter);
         self.is_announcer(record, node)
+            || self.is_handover(record, node, reporter, conflict)
             || record.announcement.candidates.first().is_some_and(|first| first.node == *node)
             || self.book.was_ordered(record.address, node, conflict.at)
             || others.any(|(_, said)| recognizes(said))
+    }
+
+    /// Returns true if `node` is a candidate for an address, and the role of the reporting node has changed shortly
+    /// before it observed the announcement. The time is that of the reporting node, so the claim of `node` hides a
+    /// stranger no longer than a handover takes.
+    fn is_handover(
+        &self,
+        record: &AddressSpec,
+        node: &Name,
+        reporter: &Name,
+        conflict: &AddressConflict,
+    ) -> bool {
+        let is_candidate = record.announcement.candidates.iter().any(|candidate| candidate.node == *node);
+        let mut reported = self.book.reported(record.address);
+        let since = reported.find(|(name, _)| *name == reporter).map(|(_, said)| said.since);
+        let until = since.map(|since| since.unix_seconds().saturating_add(HANDOVER_SECS));
+        is_candidate && until.is_some_and(|until| conflict.at.unix_seconds() <= until)
     }
 
     /// Returns true if a node is a candidate for an address and reports that it announces the address.

@@ -4,7 +4,10 @@
 use std::collections::BTreeSet;
 
 use model::{
-    observed::rollup::{AnnouncementInputs, address_status},
+    observed::{
+        rollup::{AnnouncementInputs, address_status},
+        status::AddressStatus,
+    },
     primitives::quantity::Timestamp,
     wire::report::{AddressConflict, AnnouncementRole},
 };
@@ -175,8 +178,15 @@ proptest! {
     }
 }
 
+/// Time of the conflicts after the last change of the roles, in seconds: too long for a handover.
+const CONFLICT_AFTER_SECS: i64 = 60;
+
 fn conflict(mac: &str, node: Option<&str>) -> Option<AddressConflict> {
-    let at = Timestamp::from_unix_seconds(1_771_000_000);
+    conflict_after(CONFLICT_AFTER_SECS, mac, node)
+}
+
+fn conflict_after(secs: i64, mac: &str, node: Option<&str>) -> Option<AddressConflict> {
+    let at = Timestamp::from_unix_seconds(1_771_000_000 + secs);
     Some(AddressConflict { mac: mac.to_owned(), interface: "eth0".to_owned(), at, node: node.map(name) })
 }
 
@@ -204,10 +214,11 @@ fn a_claimed_link_layer_address_does_not_silence_a_conflict() {
         assert!(shown.contains(&format!("; node {liar} claims this link-layer address")), "{shown}");
     }
     world.say(&liar, 101, AnnouncementRole::Owner, 1);
+    world.say_with(&owner, 101, AnnouncementRole::Owner, 1, heard.clone());
     assert!(world.announced(1).starts_with("False TwoOwners"), "{}", world.announced(1));
     world.say(&liar, 101, AnnouncementRole::Standby, 1);
 
-    let at = |secs: i64| Timestamp::from_unix_seconds(1_771_000_000 + secs);
+    let at = |secs: i64| Timestamp::from_unix_seconds(1_771_000_000 + CONFLICT_AFTER_SECS + secs);
     world.book.record_order(ip(101), Some(&name(&liar)), at(-31));
     assert!(world.announced(1).starts_with("False Conflict"), "the order ended before");
     world.book.record_order(ip(101), Some(&name(&liar)), at(-1));
@@ -236,12 +247,13 @@ fn f124_a_conflict_is_an_unknown_machine_and_a_node_is_named() {
     assert!(world.announced(1).starts_with("False Conflict"), "{}", world.announced(1));
     assert!(world.announced(1).contains("02:00:00:00:00:99"), "{}", world.announced(1));
 
-    world.book.record_order(ip(101), Some(&name(&other)), Timestamp::from_unix_seconds(1_771_000_000));
+    world.book.record_order(ip(101), Some(&name(&other)), Timestamp::from_unix_seconds(1_771_000_060));
     for heard in [conflict("02:00:00:00:00:0b", None), conflict("02:00:00:00:00:0c", Some(&other))] {
         world.say(&other, 101, AnnouncementRole::Standby, 1);
         world.say_with(&owner, 101, owns, 1, heard.clone());
         assert!(world.announced(1).starts_with("True Announced"), "{}", world.announced(1));
         world.say(&other, 101, owns, 1);
+        world.say_with(&owner, 101, owns, 1, heard.clone());
         assert_eq!(
             world.announced(1),
             format!("False TwoOwners {owner} and {other} both announce 192.0.2.101")
@@ -249,9 +261,69 @@ fn f124_a_conflict_is_an_unknown_machine_and_a_node_is_named() {
         world.say_with(&other, 101, AnnouncementRole::Standby, 1, heard);
         assert!(world.announced(1).starts_with("True Announced"), "{}", world.announced(1));
     }
-    let record = world.snapshot().address(ip(101)).unwrap().as_address().unwrap().clone();
-    let status = world.with_scene(|scene| {
-        address_status(&AnnouncementInputs { scene: *scene, book: &world.book, bgp: &world.bgp }, &record)
-    });
+    let status = status_of(&world);
     assert!(status.nodes.values().all(|part| part.conflict.is_none()), "{status:?}");
+}
+
+fn status_of(world: &World) -> AddressStatus {
+    let record = world.snapshot().address(ip(101)).unwrap().as_address().unwrap().clone();
+    world.with_scene(|scene| {
+        address_status(&AnnouncementInputs { scene: *scene, book: &world.book, bgp: &world.bgp }, &record)
+    })
+}
+
+/// F117, F124: a candidate that has taken an address over is the owner at once, although the lease of the silent node lasts for
+/// ten seconds more. Two owners that both go on reporting are a conflict.
+#[test]
+fn f124_a_successor_is_the_owner_while_the_lease_of_the_silent_owner_lasts() {
+    let mut world = World::new(&["a", "b"], 1);
+    world.settle(101);
+    let (owner, other) = (world.order(101)[0].clone(), world.order(101)[1].clone());
+    let macs = json!({
+        "addresses": [ip(host(&name(&other)))], "subnets": { "eth0": ["192.0.2.0/24"] },
+        "linkLayerAddresses": { "eth0": "02:00:00:00:00:0b" },
+    });
+    world.reports.insert(name(&other), report(host(&name(&other)), json!({ "facts": macs })));
+    let owns = AnnouncementRole::Owner;
+    // The last report before the cut has a conflict with the successor.
+    world.say_with(&owner, 101, owns, 1, conflict_after(3, "02:00:00:00:00:0b", None));
+    world.say(&other, 101, owns, 1);
+    let shown = world.announced(1);
+    assert!(shown.starts_with(&format!("True Announced {other} announces")), "{shown}");
+    let status = status_of(&world);
+    assert_eq!(status.owner, Some(name(&other)));
+    assert_eq!(
+        status.nodes[&name(&owner)].reason,
+        format!("last report before {other} took over: as a test says")
+    );
+    // The node is not silent: its heartbeat arrives after the report of the successor.
+    world.say_with(&owner, 101, owns, 1, conflict_after(3, "02:00:00:00:00:0b", Some(&other)));
+    let shown = world.announced(1);
+    assert!(shown.starts_with("False TwoOwners"), "{shown}");
+}
+
+/// F124: announcements of another candidate at the time of a handover are no conflict, also if the control server did not
+/// see the role of that candidate, because it was unreachable. The address of a stranger is one, and so is an
+/// announcement long after the handover.
+#[test]
+fn f124_a_former_owner_is_no_conflict_of_its_successor() {
+    let mut world = World::new(&["a", "b"], 1);
+    world.settle(101);
+    let (owner, other) = (world.order(101)[0].clone(), world.order(101)[1].clone());
+    let macs = json!({
+        "addresses": [ip(host(&name(&other)))], "subnets": { "eth0": ["192.0.2.0/24"] },
+        "linkLayerAddresses": { "eth0": "02:00:00:00:00:0b" },
+    });
+    world.reports.insert(name(&other), report(host(&name(&other)), json!({ "facts": macs })));
+    world.say(&other, 101, AnnouncementRole::Standby, 1);
+    let mut shown = |secs, mac| {
+        world.say_with(&owner, 101, AnnouncementRole::Owner, 1, conflict_after(secs, mac, None));
+        world.announced(1)
+    };
+    let during = shown(14, "02:00:00:00:00:0b");
+    assert!(during.starts_with("True Announced"), "{during}");
+    let stranger = shown(14, "02:00:00:00:00:99");
+    assert!(stranger.starts_with("False Conflict"), "{stranger}");
+    let later = shown(31, "02:00:00:00:00:0b");
+    assert!(later.starts_with("False Conflict"), "{later}");
 }
