@@ -319,6 +319,7 @@ pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: 
         announcements: BTreeMap::new(),
         announcements_gone: std::collections::BTreeSet::new(),
         announcements_complete: false,
+        announcement_changes: Vec::new(),
         peers: Vec::new(),
         bgp: None,
         bgp_routes: BTreeMap::new(),

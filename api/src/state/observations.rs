@@ -184,6 +184,8 @@ impl ReportParts {
             parts: std::mem::take(&mut report.announcements),
             gone: std::mem::take(&mut report.announcements_gone),
             is_complete: report.announcements_complete,
+            changes: std::mem::take(&mut report.announcement_changes),
+            boot_id: report.boot_id.clone(),
         };
         let bgp = bgp_book::BgpReportUpdate {
             bgp: report.bgp.take(),
@@ -204,6 +206,7 @@ impl ReportParts {
     fn has_changes(&self) -> bool {
         !self.announcements.parts.is_empty()
             || !self.announcements.gone.is_empty()
+            || !self.announcements.changes.is_empty()
             || !self.bgp.routes.is_empty()
             || !self.bgp.gone.is_empty()
             || !self.health.services.is_empty()

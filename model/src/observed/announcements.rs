@@ -13,13 +13,13 @@ mod events;
 
 use self::events::OwnerEvents;
 pub use self::events::{
-    AddressEvent, AddressEventFilter, AddressEventReason, EVENTS_KEPT_MAX, EVENTS_OF_NODE_MAX,
+    AddressEvent, AddressEventFilter, AddressEventKey, AddressEventReason, EVENTS_KEPT_MAX, EVENTS_OF_NODE_MAX,
 };
 use crate::{
     bgp::listing::ListPage,
     kinds::address::{Announcement, Candidate},
     primitives::{name::Name, quantity::Timestamp},
-    wire::report::{AddressReport, AnnouncementRole},
+    wire::report::{AddressReport, AnnouncementChange, AnnouncementRole},
 };
 
 /// Maximum number of stored states, one for each node and address. A state has about 300 bytes, so all have
@@ -42,6 +42,10 @@ pub struct AnnouncementUpdate {
     pub gone: BTreeSet<IpAddr>,
     /// True if `parts` replaces all states that the node reported before, false if it contains only changes.
     pub is_complete: bool,
+    /// Changes of announcing nodes that the agent recorded, oldest first. May repeat those of earlier reports.
+    pub changes: Vec<AnnouncementChange>,
+    /// Identifier of the agent's start, since which the changes are numbered.
+    pub boot_id: String,
 }
 
 /// Last reported announcement state of each address on each node.
@@ -83,7 +87,8 @@ impl AnnouncementBook {
     /// addresses for which the node now reports another role or another epoch: the version of the candidate
     /// order (the nodes that may announce the address, in order of rank). `now` is the time of the report.
     pub fn apply(&mut self, node: &Name, news: AnnouncementUpdate, now: Timestamp) -> BTreeSet<IpAddr> {
-        let AnnouncementUpdate { parts, mut gone, is_complete } = news;
+        let AnnouncementUpdate { parts, mut gone, is_complete, changes, boot_id } = news;
+        self.events.apply_journal(node, &boot_id, changes);
         self.turn += 1;
         self.reported_at.insert(node.clone(), self.turn);
         if is_complete {
@@ -184,14 +189,14 @@ impl AnnouncementBook {
     }
 
     /// Returns at most `limit` changes of owners, newest first; if `after` is given, only events older than the one
-    /// with this number.
+    /// with this key.
     #[must_use]
     pub fn events(
         &self,
         wanted: &AddressEventFilter,
-        after: Option<u64>,
+        after: Option<AddressEventKey>,
         limit: usize,
-    ) -> ListPage<AddressEvent, u64> {
+    ) -> ListPage<AddressEvent, AddressEventKey> {
         self.events.page(wanted, after, limit)
     }
 

@@ -38,6 +38,8 @@ pub const EVENT_MESSAGE_BYTES_MAX: usize = 1024;
 pub const TRAFFIC_TARGETS_MAX: usize = 2000;
 /// Maximum number of load balancer addresses in a report; further ones follow in the next report.
 pub const ANNOUNCEMENTS_MAX: usize = 5000;
+/// Maximum number of changes of announcing nodes that an agent keeps and reports; the oldest are discarded first.
+pub const ANNOUNCEMENT_CHANGES_MAX: usize = 500;
 /// Maximum number of other nodes that a node monitors by BFD.
 pub const PEERS_MAX: usize = 256;
 
@@ -105,6 +107,12 @@ pub struct Report {
     /// after a start of the agent, and whenever the control server may lack earlier reports.
     #[serde(default)]
     pub announcements_complete: bool,
+    /// Times at which this node began or ceased to announce an address, oldest first, at most 500. Entries are
+    /// repeated until a report that contains them is accepted, so the control server receives those of a time in
+    /// which it was unreachable.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 500)]
+    pub announcement_changes: Vec<AnnouncementChange>,
     /// Nodes that this node monitors by BFD, at most 256.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 256)]
@@ -177,6 +185,25 @@ pub struct AddressReport {
     /// Last observed announcement of the same address by another machine. Absent if none was observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conflict: Option<AddressConflict>,
+}
+
+/// Begin or end of the announcement of an address by a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AnnouncementChange {
+    /// Number of the change since the start of the agent, from 1. Later changes have higher numbers.
+    pub number: u64,
+    /// Time of the change by the clock of the node (RFC 3339, UTC).
+    #[schema(value_type = String, format = DateTime)]
+    pub time: Timestamp,
+    /// Load balancer address whose announcement by the node began or ended.
+    #[schema(value_type = String)]
+    pub address: IpAddr,
+    /// True if the node began to announce the address, false if it ceased.
+    pub announces: bool,
+    /// Cause of the change, for users; not empty, at most 1024 bytes.
+    #[schema(max_length = 1024)]
+    pub reason: String,
 }
 
 /// Role of a node for an address: `Owner` (the node announces the address), `Standby` (it announces the address if

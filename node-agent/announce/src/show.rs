@@ -4,10 +4,13 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Instant};
 
 use base::{clock::wall_clock, limit_message};
-use imbl::OrdMap;
+use imbl::{OrdMap, Vector};
 use model::{
     primitives::{name::Name, quantity::Timestamp},
-    wire::report::{AddressConflict, AddressReport, AnnouncementRole, PeerReport, PeerState},
+    wire::report::{
+        ANNOUNCEMENT_CHANGES_MAX, AddressConflict, AddressReport, AnnouncementChange, AnnouncementRole,
+        PeerReport, PeerState,
+    },
 };
 use tokio::sync::watch;
 
@@ -22,10 +25,15 @@ use crate::ownership::{
     words,
 };
 
+/// Reason for the end of an announcement by a node to which no order gives a role.
+const NO_CANDIDATE: &str = "this node is no longer a candidate for the address";
+
 /// Status under construction, with the watch channel on which it is published.
 pub(super) struct Show {
     node: Name,
     addresses: OrdMap<IpAddr, AddressReport>,
+    changes: Vector<AnnouncementChange>,
+    changes_total: u64,
     peers: BTreeMap<Pair, PeerReport>,
     warning: Option<String>,
     totals: AnnouncementTotals,
@@ -40,6 +48,8 @@ impl Show {
         Self {
             node,
             addresses: OrdMap::new(),
+            changes: Vector::new(),
+            changes_total: 0,
             peers: BTreeMap::new(),
             warning: None,
             totals: AnnouncementTotals::default(),
@@ -59,7 +69,12 @@ impl Show {
     pub(super) fn set(&mut self, address: IpAddr, entry: Option<&Entry>, presence: Option<&Presence>) {
         let standing = entry.and_then(|entry| Some((entry, words::standing(&entry.ownership)?)));
         let Some((entry, (role, reason))) = standing else {
-            self.is_stale |= self.addresses.remove(&address).is_some();
+            if let Some(before) = self.addresses.remove(&address) {
+                self.is_stale = true;
+                if before.role == AnnouncementRole::Owner {
+                    self.record(address, false, wall_clock(), NO_CANDIDATE.to_owned());
+                }
+            }
             return;
         };
         let before = self.addresses.get(&address);
@@ -80,10 +95,26 @@ impl Show {
             gratuitous: before.map_or(0, |before| before.gratuitous),
         };
         let was_owner = before.is_some_and(|before| before.role == AnnouncementRole::Owner);
-        self.totals.takeovers += u64::from(role == AnnouncementRole::Owner && !was_owner);
-        if before != Some(&announced) {
+        let is_owner = role == AnnouncementRole::Owner;
+        let is_new = before != Some(&announced);
+        self.totals.takeovers += u64::from(is_owner && !was_owner);
+        if is_owner != was_owner {
+            self.record(address, is_owner, since, announced.reason.clone());
+        }
+        if is_new {
             self.addresses.insert(address, announced);
             self.is_stale = true;
+        }
+    }
+
+    /// Records that this node begins or ceases to announce an address. The cause is recorded with the change, because the
+    /// reason of a later role is another one.
+    fn record(&mut self, address: IpAddr, announces: bool, time: Timestamp, reason: String) {
+        self.changes_total += 1;
+        let number = self.changes_total;
+        self.changes.push_back(AnnouncementChange { number, time, address, announces, reason });
+        if self.changes.len() > ANNOUNCEMENT_CHANGES_MAX {
+            self.changes.pop_front();
         }
     }
 
@@ -151,11 +182,11 @@ impl Show {
     pub(super) fn publish(&mut self) {
         if std::mem::take(&mut self.is_stale) {
             let peers = Arc::new(self.peers.values().cloned().collect());
-            let addresses = self.addresses.clone();
+            let (addresses, changes) = (self.addresses.clone(), self.changes.clone());
             let warnings: Vec<_> =
                 [&self.warning, &self.failure_warning].into_iter().flatten().cloned().collect();
             let warning = (!warnings.is_empty()).then(|| limit_message(warnings.join("; ")));
-            self.shown.send_replace(Announcements { addresses, peers, warning, totals: self.totals });
+            self.shown.send_replace(Announcements { addresses, changes, peers, warning, totals: self.totals });
         }
     }
 }

@@ -2,14 +2,17 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use imbl::OrdMap;
-use model::wire::report::{AddressReport, AnnouncementRole, PeerReport};
+use imbl::{OrdMap, Vector};
+use model::wire::report::{AddressReport, AnnouncementChange, AnnouncementRole, PeerReport};
 
 /// Roles of this node for the load balancer addresses, and liveness of the other nodes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Announcements {
     /// Role of this node by address. Addresses for which this node is not a candidate are absent.
     pub addresses: OrdMap<IpAddr, AddressReport>,
+    /// Last changes of the addresses that this node announces, oldest first, at most
+    /// [`model::wire::report::ANNOUNCEMENT_CHANGES_MAX`].
+    pub changes: Vector<AnnouncementChange>,
     /// Liveness of each node that this node monitors by BFD.
     pub peers: Arc<Vec<PeerReport>>,
     /// Current problem that does not prevent announcement, such as missing kernel support for echo replies.

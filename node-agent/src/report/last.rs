@@ -47,7 +47,11 @@ pub(super) async fn send(reporter: &Reporter, sources: &mut Sources, ending: End
         make_report(reporter, &status, facts, TrafficByService::new())
     };
     report.bgp = Some(bgp);
-    report.peers = sources.announced.borrow_and_update().peers.to_vec();
+    {
+        let announced = sources.announced.borrow_and_update();
+        report.peers = announced.peers.to_vec();
+        report.announcement_changes = announced.changes.iter().cloned().collect();
+    }
     let shown = sources.routes.routes.borrow_and_update().clone();
     report.events = merge_events(&report.events, &shown.events);
     if on_exit == OnExit::Handover {

@@ -23,6 +23,8 @@ pub(super) struct SentState {
     addresses: delta::ReportedState<IpAddr, AddressReport>,
     routes: delta::ReportedState<IpNet, BgpRoute>,
     health: delta::ReportedState<ServiceKey, OrdMap<CheckKey, CheckReport>>,
+    /// Number of the last change of announcing nodes that the server has received.
+    changes: u64,
 }
 
 /// Differences that a report carries. They are recorded as sent after the server has accepted the report.
@@ -30,6 +32,7 @@ pub(super) struct ReportNews {
     addresses: delta::News<IpAddr, AddressReport>,
     routes: delta::News<IpNet, BgpRoute>,
     health: delta::News<ServiceKey, OrdMap<CheckKey, CheckReport>>,
+    last_change: Option<u64>,
 }
 
 impl ReportNews {
@@ -47,6 +50,7 @@ impl SentState {
             addresses: delta::ReportedState::new(ANNOUNCEMENTS_MAX),
             routes: delta::ReportedState::new(ROUTES_MAX),
             health: delta::ReportedState::new(CHECKS_REPORTED_MAX),
+            changes: 0,
         }
     }
 
@@ -59,12 +63,13 @@ impl SentState {
         *self = Self::new();
     }
 
-    /// Discards the record of sent data except traffic, so that the following reports contain all addresses,
-    /// routes and health check results.
+    /// Discards the record of sent data except traffic, so that the following reports contain all addresses with
+    /// their recorded changes, routes and health check results.
     pub(super) fn forget_objects(&mut self) {
         self.addresses.forget();
         self.routes.forget();
         self.health.forget();
+        self.changes = 0;
     }
 
     /// Builds the next report from the differences between the current sources and the sent state. Returns
@@ -84,6 +89,8 @@ impl SentState {
             report.peers = announced.peers.to_vec();
             report.warnings.truncate(EVENTS_MAX - 1);
             report.warnings.extend(announced.warning.clone());
+            let unknown = announced.changes.iter().filter(|change| change.number > self.changes);
+            report.announcement_changes = unknown.cloned().collect();
             self.addresses.news(&announced.addresses)
         };
         report.announcements = addresses.changed.clone();
@@ -109,7 +116,8 @@ impl SentState {
         };
         report.health = health_results(&health);
         report.health_complete = health.is_complete;
-        (report, ReportNews { addresses, routes, health })
+        let last_change = report.announcement_changes.last().map(|change| change.number);
+        (report, ReportNews { addresses, routes, health, last_change })
     }
 
     /// Records the content of a report as received by the server, after the server accepted the report.
@@ -118,6 +126,7 @@ impl SentState {
         self.addresses.delivered(news.addresses);
         self.routes.delivered(news.routes);
         self.health.delivered(news.health);
+        self.changes = news.last_change.unwrap_or(self.changes);
     }
 }
 

@@ -418,5 +418,12 @@ fn an_order_does_not_repeat_the_failure_of_a_node_that_has_answered() {
     let log = stage.take_log();
     assert!(log.iter().all(|(address, is_announced, _)| *address == vip(2) || !is_announced), "{log:?}");
     assert!(reason_has(&stage.running.shown.borrow(), "answers for it"));
+    // The changes keep the causes that they had, whatever the reason of the present role is.
+    let changes = stage.running.shown.borrow().changes.clone();
+    let of_first = changes.iter().filter(|change| change.address == vip(1));
+    let of_first: Vec<_> = of_first.map(|change| (change.announces, change.reason.as_str())).collect();
+    let begin = (true, "this node is the first of the candidates");
+    assert_eq!(of_first, [begin, (false, "no link on eth0")]);
+    assert!(changes.iter().map(|change| change.number).eq(1..=3), "{changes:?}");
     stage.end();
 }

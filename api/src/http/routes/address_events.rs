@@ -6,7 +6,7 @@ use axum::extract::State;
 use http::HeaderMap;
 use model::{
     kinds::{address::address_of, resource::Kind},
-    observed::announcements::AddressEventFilter,
+    observed::announcements::{AddressEvent, AddressEventFilter, AddressEventKey},
     primitives::name::Name,
 };
 use serde::Deserialize;
@@ -53,9 +53,9 @@ pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("listAddressEvents", Kind::Address.as_str(), "List changes of announcing nodes")
         .describe(
             "Returns when a node began or ceased to announce an address by ARP or NDP, the node that announced \
-             it before, and the reason that the agent reports. Events are sorted from newest to oldest. The \
-             server keeps the last 1000 events of each node in memory. After a restart, it has the present \
-             owners.",
+             it before, and the reason that the agent reports. Events are sorted by their times, from newest to \
+             oldest. Agents keep their last 500 changes, so events of a time in which this server was unreachable \
+             or restarted arrive later. The server keeps the last 1000 events of each node in memory.",
         )
         .query::<AddressEventQuery>()
         .answer::<schema::AddressEventList>(200, "Returned with one page of the listing.", &OBJECT_TYPES, &[])
@@ -82,7 +82,7 @@ async fn events(
         None => None,
     };
     let moment = Moment::new("AddressEventList", &format!("{address:?} {node:?}"));
-    let after: Option<u64> = moment.resume(continue_token.as_deref())?;
+    let after: Option<AddressEventKey> = moment.resume(continue_token.as_deref())?;
     let part = reads.observations.announcements().events(&AddressEventFilter { address, node }, after, rows);
-    Ok(render(form, &moment.envelope(&shortened(part, |event| event.id))))
+    Ok(render(form, &moment.envelope(&shortened(part, AddressEvent::key))))
 }

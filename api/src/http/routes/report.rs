@@ -11,7 +11,7 @@ use model::{
     kinds::advertisement::ADVERTISEMENT_ENTRIES_MAX,
     primitives::violation::{Violation, ViolationCode},
     wire::report::{
-        ANNOUNCEMENTS_MAX, CHECK_MESSAGE_BYTES_MAX, CHECKS_REPORTED_MAX, EVENT_MESSAGE_BYTES_MAX, EVENTS_MAX,
+        ANNOUNCEMENT_CHANGES_MAX, ANNOUNCEMENTS_MAX, CHECK_MESSAGE_BYTES_MAX, CHECKS_REPORTED_MAX, EVENT_MESSAGE_BYTES_MAX, EVENTS_MAX,
         FAILURES_MAX, PEERS_MAX, Report, TRAFFIC_TARGETS_MAX,
     },
 };
@@ -92,6 +92,7 @@ fn check(report: &Report) -> Result<(), Problem> {
         announcements,
         announcements_gone,
         announcements_complete: _,
+        announcement_changes,
         peers,
         // Their limits are checked in a separate module.
         bgp: _,
@@ -108,6 +109,7 @@ fn check(report: &Report) -> Result<(), Problem> {
     let longest = failures.values().map(|failure| failure.message.len()).max().unwrap_or(0);
     let subnets: usize = facts.subnets.values().map(Vec::len).sum();
     let longest_reason = announcements.values().map(|part| part.reason.len()).max().unwrap_or(0);
+    let longest_change = announcement_changes.iter().map(|change| change.reason.len()).max().unwrap_or(0);
     let interfaces = announcements.values().map(|part| part.interfaces.len()).max().unwrap_or(0);
     let link_layer = facts.link_layer_addresses.iter().flat_map(|(name, address)| [name, address]);
     let longest_link_layer = link_layer.map(String::len).max().unwrap_or(0);
@@ -140,6 +142,8 @@ fn check(report: &Report) -> Result<(), Problem> {
         ("/events/*/message", longest_event, EVENT_MESSAGE_BYTES_MAX),
         ("/announcements", announcements.len(), ANNOUNCEMENTS_MAX),
         ("/announcementsGone", announcements_gone.len(), ANNOUNCEMENTS_MAX),
+        ("/announcementChanges", announcement_changes.len(), ANNOUNCEMENT_CHANGES_MAX),
+        ("/announcementChanges/*/reason", longest_change, EVENT_MESSAGE_BYTES_MAX),
         ("/peers", peers.len(), PEERS_MAX),
         ("/traffic", traffic.len(), TRAFFIC_TARGETS_MAX),
         ("/traffic/*", targets, TRAFFIC_TARGETS_MAX),

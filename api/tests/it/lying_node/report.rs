@@ -88,6 +88,10 @@ fn lies(field: &str) -> Vec<Value> {
         // one, which `addresses.rs` covers.
         "announcements" => vec![claim(1), claim(u64::MAX)],
         "announcementsGone" => vec![json!([ADDRESS])],
+        "announcementChanges" => vec![json!([
+            { "number": u64::MAX, "time": SINCE, "address": ADDRESS, "announces": true, "reason": "took over" },
+            { "number": 1, "time": SINCE, "address": "10.96.0.1", "announces": false, "reason": "gave up" },
+        ])],
         "peers" => ["Down", "AdminDown"]
             .map(|state| {
                 json!([
