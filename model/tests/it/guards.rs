@@ -43,17 +43,18 @@ fn set(name: &str, service: &str, hosts: std::ops::Range<u8>) -> Value {
 #[test]
 fn removing_more_than_half_of_the_virtual_addresses_is_refused_with_their_names() {
     let mut cluster = guarded();
-    let services: Vec<_> = ["a", "b", "c", "d", "e"].map(plain).into();
-    cluster.apply_many(&services, None).unwrap();
-    let found = held(cluster.write(&delete(&["a", "b", "c"])));
+    let names: Vec<_> = (1..=18).map(|number| format!("s{number:02}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    cluster.apply_many(&names.iter().map(|name| plain(name)).collect::<Vec<_>>(), None).unwrap();
+    let found = held(cluster.write(&delete(&names[..10])));
     assert_eq!(
         (found.guard, found.removed, found.total, found.limit_percent),
-        (RemovalGuard::Vips, 3, 5, 50)
+        (RemovalGuard::Vips, 10, 18, 50)
     );
-    assert!(found.named[0].ends_with(" of Service default/a"), "{:?}", found.named);
-    cluster.write(&Request { confirmed: true, ..delete(&["a", "b", "c"]) }).unwrap();
-    assert_eq!(cluster.snapshot.vips(), 2);
-    cluster.write(&delete(&["d", "e"])).unwrap();
+    assert!(found.named[0].ends_with(" of Service default/s01"), "{:?}", found.named);
+    cluster.write(&Request { confirmed: true, ..delete(&names[..9]) }).unwrap();
+    assert_eq!(cluster.snapshot.vips(), 9);
+    cluster.write(&delete(&names[9..])).expect("a small cluster has no guard");
 }
 
 #[test]
@@ -71,11 +72,12 @@ fn guards_count_load_balancer_addresses_and_pruned_objects() {
         })
     };
     cluster.apply(&pool).unwrap();
-    cluster.apply_many(&[balancer("a"), balancer("b"), balancer("c")], named(false)).unwrap();
-    assert_eq!(cluster.snapshot.vips(), 6);
-    let found = held(cluster.apply_many(&[balancer("a")], named(true)));
-    assert_eq!((found.removed, found.total), (4, 6));
-    cluster.apply_many(&[balancer("a"), balancer("b")], named(true)).unwrap();
+    let balancers: Vec<_> = ["a", "b", "c", "d", "e", "f"].map(balancer).into();
+    cluster.apply_many(&balancers, named(false)).unwrap();
+    assert_eq!(cluster.snapshot.vips(), 12);
+    let found = held(cluster.apply_many(&balancers[..1], named(true)));
+    assert_eq!((found.removed, found.total), (10, 12));
+    cluster.apply_many(&balancers[..3], named(true)).unwrap();
 }
 
 #[test]

@@ -73,9 +73,7 @@ fn lies(field: &str) -> Vec<Value> {
             stolen_key(1),
             stolen_key(0),
             // The link-layer address of the stranger of whom the owner warns.
-            json!({
-                "addresses": ["198.51.100.9"], "linkLayerAddresses": { "eth0": STRANGER },
-            }),
+            json!({ "addresses": ["198.51.100.9"], "linkLayerAddresses": { "eth0": STRANGER } }),
         ],
         "counters" => vec![json!({ "driftRepairs": u64::MAX, "passes": u64::MAX, "feedBytes": u64::MAX })],
         "warnings" => vec![json!(["n1 is down", "everything is down"])],
@@ -88,10 +86,7 @@ fn lies(field: &str) -> Vec<Value> {
         // one, which `addresses.rs` covers.
         "announcements" => vec![claim(1), claim(u64::MAX)],
         "announcementsGone" => vec![json!([ADDRESS])],
-        "announcementChanges" => vec![json!([
-            { "number": u64::MAX, "time": SINCE, "address": ADDRESS, "announces": true, "reason": "took over" },
-            { "number": 1, "time": SINCE, "address": "10.96.0.1", "announces": false, "reason": "gave up" },
-        ])],
+        "announcementChanges" => vec![false_changes()],
         "peers" => ["Down", "AdminDown"]
             .map(|state| {
                 json!([
@@ -112,6 +107,14 @@ fn lies(field: &str) -> Vec<Value> {
         "announcementsComplete" | "bgpRoutesComplete" | "healthComplete" => vec![json!(true), json!(false)],
         _ => panic!("the field {field} of the report needs lies here"),
     }
+}
+
+/// Returns changes of announcements that never happened.
+fn false_changes() -> Value {
+    json!([
+        { "number": u64::MAX, "time": SINCE, "address": ADDRESS, "announces": true, "reason": "took over" },
+        { "number": 1, "time": SINCE, "address": "10.96.0.1", "announces": false, "reason": "gave up" },
+    ])
 }
 
 /// False reports of one node change nothing of other nodes, in no field.

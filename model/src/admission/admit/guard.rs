@@ -14,7 +14,7 @@ use crate::{
 
 /// Number of virtual addresses that a write may always remove without confirmation, because in a small
 /// cluster even one address is a large share.
-pub const VIPS_FREE: usize = 2;
+pub const VIPS_FREE: usize = 9;
 /// Number of endpoint addresses that a write may always remove without confirmation.
 pub const ENDPOINTS_FREE: usize = 9;
 /// Maximum number of removed addresses that a refusal lists.

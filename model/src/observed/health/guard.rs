@@ -11,19 +11,23 @@
 //! 2. Beyond this share, a namespace draws from the budget of the cluster, `percent` of all checked endpoints. One
 //!    namespace can use half of this budget at most.
 //!
-//! Endpoints that have never passed a check are not counted and not held, because they never served: they neither
+//! Shares, budgets and losses are numbers of distinct addresses: a machine that serves several ports or Services fails
+//! once. Endpoints that have never passed a check are not counted and not held, because they never served: they neither
 //! use a budget nor increase it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use crate::{
     kinds::{endpoint_health::CheckKey, resource::ServiceKey},
     primitives::{name::Namespace, quantity::Timestamp},
 };
 
-/// Default share of all checked endpoints that may leave service within [`GUARD_WINDOW_SECS`], in percent.
+/// Default share of the addresses of all checked endpoints that may leave service within [`GUARD_WINDOW_SECS`], in percent.
 pub const GUARD_PERCENT_DEFAULT: u8 = 33;
-/// Minimum number of removals at which the health guard acts. Without it, the guard would block the removal
+/// Minimum number of removed addresses at which the health guard acts. Without it, the guard would block the removal
 /// of a single endpoint in a cluster of two or three endpoints.
 pub const GUARD_ENDPOINTS_MIN: usize = 3;
 /// Time in seconds within which removals are counted together. Health checks detect the same fault at
@@ -51,9 +55,45 @@ struct CheckedEndpoints {
 }
 
 impl CheckedEndpoints {
-    /// Returns the number of endpoints that have passed a check.
-    fn proven(&self) -> usize {
-        self.all.len() - self.unproven.len()
+    /// Returns the addresses of endpoints that have passed a check, with repetitions.
+    fn proven(&self) -> impl Iterator<Item = IpAddr> {
+        self.all.difference(&self.unproven).map(|key| key.address)
+    }
+}
+
+/// Addresses of endpoints, each with the number of its endpoints.
+#[derive(Debug, Clone, Default)]
+struct AddressCounts(BTreeMap<Namespace, BTreeMap<IpAddr, usize>>);
+
+impl AddressCounts {
+    fn add(&mut self, namespace: &Namespace, addresses: impl Iterator<Item = IpAddr>) {
+        for address in addresses {
+            *self.0.entry(namespace.clone()).or_default().entry(address).or_default() += 1;
+        }
+    }
+
+    fn subtract(&mut self, namespace: &Namespace, addresses: impl Iterator<Item = IpAddr>) {
+        let Some(counts) = self.0.get_mut(namespace) else { return };
+        for address in addresses {
+            if let Some(count) = counts.get_mut(&address) {
+                *count -= 1;
+                if *count == 0 {
+                    counts.remove(&address);
+                }
+            }
+        }
+        if counts.is_empty() {
+            self.0.remove(namespace);
+        }
+    }
+
+    /// Returns the number of distinct addresses of a namespace.
+    fn of(&self, namespace: &Namespace) -> usize {
+        self.0.get(namespace).map_or(0, BTreeMap::len)
+    }
+
+    fn contains(&self, namespace: &Namespace, address: IpAddr) -> bool {
+        self.0.get(namespace).is_some_and(|counts| counts.contains_key(&address))
     }
 }
 
@@ -67,12 +107,16 @@ pub struct Guard {
     checked: BTreeMap<ServiceKey, CheckedEndpoints>,
     /// Number of checked endpoints, including those that have never passed a check.
     checked_total: usize,
-    /// Number of checked endpoints of each namespace that have passed a check.
-    proven: BTreeMap<Namespace, usize>,
+    /// Addresses of checked endpoints that have passed a check.
+    proven: AddressCounts,
     left: BTreeMap<ServiceKey, BTreeMap<CheckKey, Timestamp>>,
     held: BTreeMap<ServiceKey, BTreeMap<CheckKey, HeldEndpoint>>,
     /// Endpoints whose removal an operator has confirmed, until they are removed or healthy again.
     confirmed: BTreeMap<ServiceKey, BTreeSet<CheckKey>>,
+    /// Addresses of the endpoints that are held or have left within the window before a time; `None` after a change
+    /// of the other fields. All held endpoints are decided again each second, so their number must not make each
+    /// decision expensive.
+    losses: Option<(Timestamp, AddressCounts)>,
 }
 
 impl Guard {
@@ -123,22 +167,24 @@ impl Guard {
         let unproven = endpoints.iter().filter(is_unproven).copied().collect();
         let checked = CheckedEndpoints { all: endpoints, unproven };
         self.checked_total += checked.all.len();
-        *self.proven.entry(service.namespace.clone()).or_default() += checked.proven();
+        self.proven.add(&service.namespace, checked.proven());
         self.checked.insert(service.clone(), checked);
     }
 
     /// Records that endpoints of a Service have passed a check. Endpoints that are not checked are ignored.
     pub fn record_passed(&mut self, service: &ServiceKey, endpoints: impl IntoIterator<Item = CheckKey>) {
         let Some(checked) = self.checked.get_mut(service) else { return };
-        let passed = endpoints.into_iter().filter(|key| checked.unproven.remove(key)).count();
-        if passed > 0 {
-            *self.proven.entry(service.namespace.clone()).or_default() += passed;
+        let passed: Vec<_> = endpoints.into_iter().filter(|key| checked.unproven.remove(key)).collect();
+        if !passed.is_empty() {
+            self.losses = None;
+            self.proven.add(&service.namespace, passed.into_iter().map(|key| key.address));
         }
     }
 
     /// Removes all data about a Service, for example after its deletion.
     pub fn forget(&mut self, service: &ServiceKey) {
         self.forget_checked(service);
+        self.losses = None;
         self.left.remove(service);
         self.held.remove(service);
         self.confirmed.remove(service);
@@ -147,18 +193,15 @@ impl Guard {
     /// Removes and returns the checked endpoints of a Service.
     fn forget_checked(&mut self, service: &ServiceKey) -> CheckedEndpoints {
         let Some(before) = self.checked.remove(service) else { return CheckedEndpoints::default() };
+        self.losses = None;
         self.checked_total -= before.all.len();
-        if let Some(proven) = self.proven.get_mut(&service.namespace) {
-            *proven -= before.proven();
-            if *proven == 0 {
-                self.proven.remove(&service.namespace);
-            }
-        }
+        self.proven.subtract(&service.namespace, before.proven());
         before
     }
 
     /// Sets the endpoints of a Service that are out of service, with the time of each removal.
     pub fn record_out(&mut self, service: &ServiceKey, out: BTreeMap<CheckKey, Timestamp>) {
+        self.losses = None;
         if out.is_empty() {
             self.left.remove(service);
         } else {
@@ -175,6 +218,8 @@ impl Guard {
         leaving: BTreeMap<CheckKey, String>,
         now: Timestamp,
     ) -> BTreeSet<CheckKey> {
+        let mut losses = self.losses_at(now);
+        losses.subtract(&service.namespace, self.losses_of(service, now));
         let mut held = self.held.remove(service).unwrap_or_default();
         held.retain(|key, _| leaving.contains_key(key));
         let mut confirmed = self.confirmed.remove(service).unwrap_or_default();
@@ -188,7 +233,10 @@ impl Guard {
         };
         let (free, asked): (BTreeMap<_, _>, BTreeMap<_, _>) =
             leaving.into_iter().partition(|(key, _)| is_free(key));
-        let is_too_many = !asked.is_empty() && self.is_too_many(&service.namespace, asked.len(), now);
+        let is_too_many = !asked.is_empty() && {
+            let own = asked.keys().map(|key| key.address).chain(self.losses_of(service, now));
+            self.is_too_many(&losses, &service.namespace, own.collect())
+        };
         let let_go = free.keys().chain(asked.keys().filter(|_| !is_too_many)).copied();
         let let_go: Vec<_> = let_go.collect();
         if is_too_many {
@@ -203,63 +251,71 @@ impl Guard {
         if !confirmed.is_empty() {
             self.confirmed.insert(service.clone(), confirmed);
         }
+        losses.add(&service.namespace, self.losses_of(service, now));
+        self.losses = Some((now, losses));
         self.held.get(service).into_iter().flat_map(BTreeMap::keys).copied().collect()
     }
 
-    /// True if `asked` further endpoints of a namespace exceed both its own share and the part of the cluster's
-    /// budget that is left to it.
-    fn is_too_many(&self, namespace: &Namespace, asked: usize, now: Timestamp) -> bool {
-        let losses = self.losses(now);
-        let own = asked + losses.get(namespace).copied().unwrap_or(0);
+    /// True if the losses of a namespace, which are the `losses` of its other Services and `own` of one Service, exceed
+    /// both its own share and the part of the cluster's budget that is left to it.
+    fn is_too_many(&self, losses: &AddressCounts, namespace: &Namespace, own: BTreeSet<IpAddr>) -> bool {
+        let further = own.into_iter().filter(|address| !losses.contains(namespace, *address));
+        let own = losses.of(namespace) + further.count();
         let share = self.share(namespace);
         if own <= share {
             return false;
         }
-        let budget = self.budget_of(self.proven.values().sum());
+        let budget = self.budget_of(self.proven.0.values().map(BTreeMap::len).sum());
         let part = budget / CLUSTER_BUDGET_DIVISOR;
         if own >= GUARD_ENDPOINTS_MIN && own > share.max(part) {
             return true;
         }
-        let others =
-            losses.iter().filter(|(other, _)| **other != namespace).map(|(_, lost)| *lost.min(&part));
-        let total = own + others.sum::<usize>();
+        let others = losses.0.iter().filter(|(other, _)| *other != namespace);
+        let total = own + others.map(|(_, lost)| lost.len().min(part)).sum::<usize>();
         total >= GUARD_ENDPOINTS_MIN && total > budget
     }
 
-    /// Returns the number of endpoints that a namespace may lose whatever other namespaces lose: at least one, if it
+    /// Returns the number of addresses that a namespace may lose whatever other namespaces lose: at least one, if it
     /// has several.
     fn share(&self, namespace: &Namespace) -> usize {
-        let proven = self.proven.get(namespace).copied().unwrap_or(0);
+        let proven = self.proven.of(namespace);
         self.budget_of(proven).max(usize::from(proven > 1))
     }
 
-    const fn budget_of(&self, endpoints: usize) -> usize {
-        endpoints * self.percent as usize / 100
+    const fn budget_of(&self, addresses: usize) -> usize {
+        addresses * self.percent as usize / 100
     }
 
-    /// Returns the number of endpoints of each namespace that are held or were removed from service within
-    /// [`GUARD_WINDOW_SECS`].
-    fn losses(&self, now: Timestamp) -> BTreeMap<&Namespace, usize> {
-        let held = self.held.iter().map(|(service, held)| (service, held.len()));
-        let mut losses = BTreeMap::new();
-        for (service, endpoints) in held.chain(self.left_counts(now)) {
-            if endpoints > 0 {
-                *losses.entry(&service.namespace).or_default() += endpoints;
-            }
+    /// Takes the cached losses at `now`, or computes them.
+    fn losses_at(&mut self, now: Timestamp) -> AddressCounts {
+        if let Some((at, losses)) = self.losses.take()
+            && at == now
+        {
+            return losses;
+        }
+        let mut losses = AddressCounts::default();
+        let services: BTreeSet<_> = self.held.keys().chain(self.left.keys()).collect();
+        for service in services {
+            losses.add(&service.namespace, self.losses_of(service, now));
         }
         losses
     }
 
-    /// Returns the number of endpoints of each Service that have passed a check before and were removed from
-    /// service within [`GUARD_WINDOW_SECS`].
-    fn left_counts(&self, now: Timestamp) -> impl Iterator<Item = (&ServiceKey, usize)> {
+    /// Returns the addresses of the endpoints of a Service that are held, or have passed a check before and were
+    /// removed from service within [`GUARD_WINDOW_SECS`].
+    fn losses_of(&self, service: &ServiceKey, now: Timestamp) -> impl Iterator<Item = IpAddr> {
+        let held = self.held.get(service).into_iter().flat_map(BTreeMap::keys);
+        held.chain(self.left_of(service, now)).map(|key| key.address)
+    }
+
+    fn left_of(&self, service: &ServiceKey, now: Timestamp) -> impl Iterator<Item = &CheckKey> {
         let begin = now.unix_seconds() - GUARD_WINDOW_SECS;
-        self.left.iter().map(move |(service, left)| {
-            let counts = |(key, since): &(&CheckKey, &Timestamp)| {
-                since.unix_seconds() > begin && !self.is_unproven(service, key)
-            };
-            (service, left.iter().filter(counts).count())
-        })
+        let unproven = self.checked.get(service).map(|checked| &checked.unproven);
+        let left = self.left.get(service).into_iter().flatten();
+        let counts = move |(key, since): &(&CheckKey, &Timestamp)| {
+            since.unix_seconds() > begin && !unproven.is_some_and(|unproven| unproven.contains(key))
+        };
+        left.filter(counts).map(|(key, _)| key)
     }
 
     fn is_unproven(&self, service: &ServiceKey, key: &CheckKey) -> bool {
@@ -276,7 +332,7 @@ impl Guard {
     /// never passed a check.
     #[must_use]
     pub fn left_lately(&self, now: Timestamp) -> usize {
-        self.left_counts(now).map(|(_, endpoints)| endpoints).sum()
+        self.left.keys().map(|service| self.left_of(service, now).count()).sum()
     }
 
     /// Returns the endpoints that the guard keeps in service, each with its Service.
@@ -298,6 +354,7 @@ impl Guard {
     /// endpoints.
     pub fn confirm(&mut self) -> BTreeSet<ServiceKey> {
         let held = std::mem::take(&mut self.held);
+        self.losses = None;
         for (service, held) in &held {
             self.confirmed.entry(service.clone()).or_default().extend(held.keys());
         }
@@ -330,12 +387,11 @@ mod tests {
         guard.record_checked(service, all.clone(), &all);
     }
 
-    /// Creates a guard with Services `a` and `b` of six endpoints each.
+    /// Creates a guard with Services `a` and `b` of six endpoints each, on twelve machines.
     fn guard(percent: u8) -> Guard {
         let mut guard = Guard::new(percent);
-        for name in ["a", "b"] {
-            check(&mut guard, &service(name), &[1, 2, 3, 4, 5, 6]);
-        }
+        check(&mut guard, &service("a"), &[1, 2, 3, 4, 5, 6]);
+        check(&mut guard, &service("b"), &[11, 12, 13, 14, 15, 16]);
         guard
     }
 
@@ -343,9 +399,9 @@ mod tests {
     fn f148_more_than_a_third_within_the_window_is_held_even_if_it_leaves_in_parts() {
         let mut guard = guard(33);
         assert!(guard.weigh(&service("a"), keys(&[1, 2, 3]), at(0)).is_empty(), "3 of 12");
-        assert_eq!(guard.weigh(&service("b"), keys(&[1]), at(30)).len(), 1, "4 of 12 is more than 33 %");
+        assert_eq!(guard.weigh(&service("b"), keys(&[11]), at(30)).len(), 1, "4 of 12 is more than 33 %");
         assert_eq!((guard.held_count(), guard.left_lately(at(30))), (1, 3));
-        assert!(guard.weigh(&service("b"), keys(&[1]), at(61)).is_empty(), "the others left long ago");
+        assert!(guard.weigh(&service("b"), keys(&[11]), at(61)).is_empty(), "the others left long ago");
     }
 
     #[test]
@@ -353,14 +409,35 @@ mod tests {
         let mut guard = guard(33);
         let all = [1, 2, 3, 4, 5, 6];
         assert_eq!(guard.weigh(&service("a"), keys(&all), at(0)).len(), 6);
-        assert_eq!(guard.weigh(&service("b"), keys(&[1]), at(500)).len(), 1, "added to the held ones");
+        assert_eq!(guard.weigh(&service("b"), keys(&[11]), at(500)).len(), 1, "added to the held ones");
         assert_eq!(guard.weigh(&service("a"), keys(&all), at(500)).len(), 6, "time alone lets nothing go");
         assert!(guard.weigh(&service("a"), keys(&[1, 2]), at(501)).is_empty(), "four are back: 3 of 12");
         assert_eq!(guard.weigh(&service("a"), keys(&all), at(502)).len(), 4, "and gone again");
         assert_eq!(guard.confirm(), BTreeSet::from([service("a"), service("b")]));
         assert!(guard.weigh(&service("a"), keys(&all), at(503)).is_empty());
-        assert!(guard.weigh(&service("b"), keys(&[1]), at(503)).is_empty());
-        assert_eq!(guard.weigh(&service("b"), keys(&[1, 2]), at(504)).len(), 1, "the next was not confirmed");
+        assert!(guard.weigh(&service("b"), keys(&[11]), at(503)).is_empty());
+        assert_eq!(guard.weigh(&service("b"), keys(&[11, 12]), at(504)).len(), 1, "the next was not confirmed");
+    }
+
+    /// A machine that serves many Services fails once: its endpoints leave, although they are half of all endpoints. The
+    /// third of four machines is held.
+    #[test]
+    fn f148_a_machine_of_several_services_counts_once() {
+        let mut guard = Guard::new(33);
+        let names: Vec<_> = (0..6).map(|number| format!("s{number}")).collect();
+        for name in &names {
+            check(&mut guard, &service(name), &[1, 2, 3, 4]);
+        }
+        for name in &names {
+            assert!(guard.weigh(&service(name), keys(&[1]), at(0)).is_empty(), "{name}");
+        }
+        for name in &names {
+            assert!(guard.weigh(&service(name), keys(&[1, 2]), at(1)).is_empty(), "{name}");
+        }
+        for name in &names {
+            assert_eq!(guard.weigh(&service(name), keys(&[1, 2, 3]), at(1)).len(), 1, "{name}");
+        }
+        assert_eq!((guard.held_count(), guard.left_lately(at(1))), (6, 12));
     }
 
     #[test]
