@@ -51,6 +51,7 @@ bench: setup
 	@lab/as-root.sh target/release/bench writes
 	@lab/as-root.sh target/release/bench connections
 	@lab/as-root.sh target/release/bench dns
+	@lab/as-root.sh target/release/bench http
 	@lab/as-root.sh target/release/bench fanout
 	@target/release/bench pages
 

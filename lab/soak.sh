@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:?how many rounds}
 echo "== random cases and crashes"
-TIDEGATE_SOAK=1 PROPTEST_CASES="${PROPTEST_CASES:-5000}" cargo test --locked --quiet -p model -p store -p bfd -p bgp -p kernel -p dataplane -p announce -p node-agent </dev/null
+TIDEGATE_SOAK=1 PROPTEST_CASES="${PROPTEST_CASES:-5000}" cargo test --locked --quiet -p model -p store -p bfd -p bgp -p kernel -p dataplane -p announce -p node-agent -p gateway </dev/null
 echo "== mutants"
 lab/mutants.sh "${MUTANT_SECONDS:-900}"
 echo "== two builds of a release"

@@ -15,6 +15,7 @@ pub mod fanout;
 pub mod fixture_cluster;
 mod guest;
 pub mod host;
+pub mod http;
 pub mod layout;
 pub mod pages;
 pub mod progress;

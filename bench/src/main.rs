@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use bench::{
-    bgp, change, cold, connections, dns, failover, fanout,
+    bgp, change, cold, connections, dns, failover, fanout, http,
     layout::{self, Layout},
     pages::record::Report,
     soak, targets, writes,
@@ -201,6 +201,31 @@ enum Benchmark {
         #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=10_000))]
         changes: u16,
     },
+    /// Rate, CPU time and latency of requests through `tidegate-gateway` and other reverse proxies, memory of idle
+    /// connections, and the time until a changed route decides requests.
+    Http {
+        /// Rounds; each proxy is measured once per round and kind of load.
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+        rounds: u16,
+        /// Duration of each of the two parts of a round in milliseconds: as fast as possible, and at half of the rate.
+        #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(50..=60_000))]
+        slice_ms: u64,
+        /// Routes of each proxy.
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10))]
+        few: u32,
+        /// Routes of a second `tidegate-gateway`.
+        #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(10..=50_000))]
+        many: u32,
+        /// Open connections of the clients.
+        #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+        clients: u16,
+        /// Idle connections whose memory is measured.
+        #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=15_000))]
+        idle: u32,
+        /// Changes of a route whose latency is measured.
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+        changes: u16,
+    },
     /// Soak test: a cluster with 50 changes per second and random faults, and a check for leaks at the end;
     /// fails if any problem is found.
     Soak {
@@ -359,6 +384,10 @@ fn run(benchmark: Benchmark, out: &Path, say: bench::progress::Say<'_>) -> Resul
             let (slice, names) =
                 (Duration::from_millis(slice_ms), dns::NameSet { services, endpoints, cached });
             Outcome::of(dns::run(&dns::Options { rounds, slice, names, per_second, changes }, say)?)
+        }
+        Benchmark::Http { rounds, slice_ms, few, many, clients, idle, changes } => {
+            let (slice, routes) = (Duration::from_millis(slice_ms), http::RouteCounts { few, many });
+            Outcome::of(http::run(&http::Options { rounds, slice, routes, clients, idle, changes }, say)?)
         }
         Benchmark::Connections { rounds, slice_ms, sizes, modes, clients } => {
             let (slice, modes) = (Duration::from_millis(slice_ms), chosen(&connections::MODES, &modes));

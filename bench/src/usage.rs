@@ -74,6 +74,38 @@ impl Usage {
     }
 }
 
+/// CPU time and memory of a process with its child processes, such as the workers of nginx.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TreeUsage {
+    /// CPU time in nanoseconds of all threads, including those that have ended.
+    pub(crate) processor_ns: u64,
+    /// Resident memory in KiB. Pages that several processes share count in proportion.
+    pub(crate) memory_kib: u64,
+}
+
+impl TreeUsage {
+    /// Reads the resource usage of a process and its children from the kernel.
+    ///
+    /// # Errors
+    /// Returns an error if the process does not run.
+    pub(crate) fn of(process: &Process) -> Result<Self> {
+        let pid = process.pid().context("the process is not running")?;
+        let children = read(format!("/proc/{pid}/task/{pid}/children"))?;
+        let children = children.split_whitespace().map(|word| word.parse().context("a process id"));
+        let children: Vec<u32> = children.collect::<Result<_>>()?;
+        let mut usage = Self { processor_ns: 0, memory_kib: 0 };
+        for pid in children.into_iter().chain([pid]) {
+            usage.processor_ns += processor_ns(pid)?;
+            let rollup = read(format!("/proc/{pid}/smaps_rollup"))?;
+            let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
+            let word = line.and_then(|line| line.split_whitespace().next()).context("no Pss")?;
+            usage.memory_kib +=
+                word.parse::<u64>().with_context(|| format!("Pss is not a number: {word}"))?;
+        }
+        Ok(usage)
+    }
+}
+
 /// Reads the CPU-time clock of the process in nanoseconds, including threads that have ended;
 /// `/proc/PID/stat` only has a resolution of 10 ms.
 fn processor_ns(pid: u32) -> Result<u64> {

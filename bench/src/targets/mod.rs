@@ -5,6 +5,7 @@ mod discovery;
 mod figures;
 mod found;
 mod render;
+mod requests;
 mod slope;
 
 use std::{collections::BTreeMap, fs, path::Path};
@@ -13,7 +14,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::{
-    bgp, change, cold, connections, dns, failover, fanout, layout,
+    bgp, change, cold, connections, dns, failover, fanout, http, layout,
     pages::record::{self, Record},
     soak, writes,
 };
@@ -36,7 +37,7 @@ impl BenchmarkPage {
 }
 
 /// Benchmarks with a page, in the order of the index page.
-pub const BENCHMARKS: [BenchmarkPage; 11] = [
+pub const BENCHMARKS: [BenchmarkPage; 12] = [
     BenchmarkPage::by(
         "change",
         "latency of an endpoint change until traffic follows it, and its cost, with few and many Services",
@@ -53,6 +54,10 @@ pub const BENCHMARKS: [BenchmarkPage; 11] = [
     BenchmarkPage::by(
         "dns",
         "cost of a DNS answer compared to other name servers, and the time until a change is in an answer",
+    ),
+    BenchmarkPage::by(
+        "http",
+        "cost of a request compared to other reverse proxies, and the time until a changed route decides requests",
     ),
     BenchmarkPage::by("fanout", "time until the last of many agents has acknowledged a change"),
     BenchmarkPage::by("writes", "durable endpoint writes per second, on SQLite and on three members of etcd"),
@@ -106,6 +111,7 @@ pub fn pages(directory: &Path) -> Result<Vec<(String, String)>> {
         record::again::<Record<layout::LayoutPoint>>,
         record::again::<connections::ConnectionResults>,
         record::again::<dns::DnsResults>,
+        record::again::<http::HttpResults>,
         record::again::<Record<fanout::FanoutPoint>>,
         record::again::<Record<writes::WritesPoint>>,
         record::again::<failover::FailoverResults>,

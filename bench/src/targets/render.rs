@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{
     BENCHMARKS, BenchmarkPage, StoredResults, discovery,
     found::{self, TargetResult},
-    slope,
+    requests, slope,
 };
 
 /// Performance target with its result, as a row of the page.
@@ -116,6 +116,18 @@ fn rows(written: &StoredResults) -> Vec<TargetRow> {
             discovery::change,
         ),
         row("memory of `tidegate-dns` at 10,000 Services × 10 endpoints: ≤ 48 MiB", "dns", discovery::memory),
+        row(
+            "CPU time of `tidegate-gateway` per HTTP/1.1 request relative to the lower of HAProxy and nginx: ≤ 1.1",
+            "http",
+            requests::http1,
+        ),
+        row("the same for HTTP/2 with TLS: ≤ 1.1", "http", requests::http2),
+        row("requests per second with 10,000 routes relative to 10: ≥ 0.95", "http", requests::routes),
+        row(
+            "route write → request decided by the new route, 10,000 routes: p99 ≤ 50 ms",
+            "http",
+            requests::change,
+        ),
         row(
             "1,000 agents, 10,000 Services, 100 changes per second: p99 until the last agent has it ≤ 1 s",
             "fanout",

@@ -13,6 +13,7 @@ mod connections;
 mod dns;
 mod failover;
 mod fanout;
+mod http;
 mod layout;
 mod pages;
 mod writes;

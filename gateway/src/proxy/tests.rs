@@ -1,6 +1,7 @@
 //! Requests through real sockets: a gateway with the listeners of a Gateway, and endpoints on this machine.
 
 mod conformance;
+mod differential;
 mod grpc;
 mod limits;
 mod secure;

@@ -105,7 +105,7 @@ impl RowRequest {
 }
 
 /// Names of Services with the numbers of the rows whose requests or copies their endpoints have received.
-type RowLog = Arc<Mutex<BTreeSet<(String, String)>>>;
+pub(super) type RowLog = Arc<Mutex<BTreeSet<(String, String)>>>;
 
 /// Numbers of the requests that endpoints have received for each row.
 static ATTEMPTS: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
@@ -181,7 +181,7 @@ fn has(header: &str, value_of: impl Fn(&str) -> Option<String>) -> bool {
 /// Starts an endpoint of a Service, which answers with its name and the head of the request, and returns its port. The header
 /// `x-echo-set-header` of a request, `NAME=VALUE,…`, adds headers to the response, and the query delays it
 /// or lets the first attempts of a row fail.
-async fn start_echo(name: String, received: RowLog) -> u16 {
+pub(super) async fn start_echo(name: String, received: RowLog) -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
@@ -287,7 +287,7 @@ struct ConformanceStage {
 type TlsConnectors = BTreeMap<&'static str, TlsConnector>;
 
 /// Decodes an object, which is younger than those with lower numbers.
-fn decode(mut object: Value, number: usize) -> Arc<Object> {
+pub(super) fn decode(mut object: Value, number: usize) -> Arc<Object> {
     object["apiVersion"] = "tidegate/v1".into();
     object["metadata"]["creationTimestamp"] =
         format!("2026-01-01T00:{:02}:{:02}Z", number / 60, number % 60).into();
