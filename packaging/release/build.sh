@@ -22,12 +22,18 @@ TIDEGATE_BUILD_COMMIT=$(git rev-parse --short=12 HEAD)
 TIDEGATE_BUILD_DATE=$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
 TIDEGATE_BUILD_TARGET=$target
 export SOURCE_DATE_EPOCH TIDEGATE_BUILD_COMMIT TIDEGATE_BUILD_DATE TIDEGATE_BUILD_TARGET CARGO_INCREMENTAL=0
-# Neither the directory of the source nor that of Cargo or of the C compiler's input is in a program.
+# No program contains the directory of the source, of Cargo or of what Cargo and the C compiler write. Of several prefixes that
+# match, rustc and gcc take the last one.
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
-export RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$root=/tidegate --remap-path-prefix=$cargo_home=/cargo"
-prefixes="-ffile-prefix-map=$root=/tidegate -ffile-prefix-map=$cargo_home=/cargo"
-export CFLAGS="${CFLAGS:-} $prefixes" CXXFLAGS="${CXXFLAGS:-} $prefixes"
+built=$(realpath --canonicalize-missing "${CARGO_TARGET_DIR:-target}")
+export RUSTFLAGS="-C target-feature=+crt-static"
+prefixes=
+for prefix in "$root=/tidegate" "$cargo_home=/cargo" "$built=/target"; do
+  RUSTFLAGS+=" --remap-path-prefix=$prefix"
+  prefixes+=" -ffile-prefix-map=$prefix"
+done
+export CFLAGS="${CFLAGS:-}$prefixes" CXXFLAGS="${CXXFLAGS:-}$prefixes"
 read -ra crates <<<"${CRATES:--p api -p node-agent -p cli -p sync -p dns -p gateway -p lab}"
 # With --target, the flags do not apply to build scripts and procedural macros, which cannot be static.
 cargo build --release --locked --target "$target" "${crates[@]}" --bins
-packaging/release/pack.sh "${CARGO_TARGET_DIR:-target}/$target/release" "$out"
+packaging/release/pack.sh "$built/$target/release" "$out"
