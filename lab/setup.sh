@@ -20,7 +20,7 @@ if [ "${1:-test}" = test ]; then
     dockerd:docker.io docker-compose:docker-compose busybox:busybox-static dnsmasq:dnsmasq-base curl:curl jq:jq g++:g++ pkg-config:pkg-config
     nginx:nginx-light haproxy:haproxy dig:bind9-dnsutils knotd:knot named:bind9 unbound:unbound dnsperf:dnsperf h2load:nghttp2-client caddy:caddy musl-gcc:musl-tools
     etcd:etcd-server etcdctl:etcd-client systemd-analyze:systemd
-    dpkg-shlibdeps:dpkg-dev gpg:gpg gpgv:gpgv gpg-agent:gpg-agent minisign:minisign strip:binutils man:man-db sysctl:procps mmdebstrap:mmdebstrap bc:bc
+    dpkg-shlibdeps:dpkg-dev gpg:gpg gpgv:gpgv gpg-agent:gpg-agent minisign:minisign strip:binutils man:man-db sysctl:procps mmdebstrap:mmdebstrap bc:bc ansible-playbook:ansible-core
     chromium:chromium chromedriver:chromium-driver npm:npm kubectl:kubernetes-client)
 fi
 missing=()
@@ -38,6 +38,8 @@ if [ "${1:-test}" = test ]; then
   [ -e /usr/lib/nginx/modules/ngx_stream_module.so ] || missing+=(libnginx-mod-stream)
   [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
   python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+  # For machines that Ansible sets up.
+  python3 -c 'import apt' 2>/dev/null || missing+=(python3-apt)
 fi
 [ ${#missing[@]} -gt 0 ] || exit 0
 

@@ -129,6 +129,12 @@ impl SystemdMachine {
         &self.namespace
     }
 
+    /// Returns the process id of the machine's first process on the host, whose namespaces are those of the machine.
+    #[must_use]
+    pub const fn init(&self) -> u32 {
+        self.init
+    }
+
     /// Returns the path on the host of a file that has the path `inside` in the machine.
     #[must_use]
     pub fn path(&self, inside: &str) -> PathBuf {

@@ -1,6 +1,7 @@
 //! Tests of the Debian packages: they are built, installed on a machine with systemd and dpkg, upgraded while
 //! a client sends traffic, removed and purged.
 
+mod ansible;
 mod quickstart;
 mod stage;
 

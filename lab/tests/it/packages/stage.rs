@@ -118,6 +118,13 @@ impl Stage {
         place(&self.fabric, name, host)
     }
 
+    /// Starts another machine with the address `192.0.2.HOST` in the network.
+    pub(crate) fn boot(&self, name: &str, host: u8) -> SystemdMachine {
+        let machine = SystemdMachine::boot(name).unwrap();
+        plug(&self.fabric, machine.namespace(), host);
+        machine
+    }
+
     /// Creates nftables and iptables rules, an ipset, a route and an address that do not belong to Tidegate.
     /// Tests assert at their end that these are unchanged.
     fn put_what_belongs_to_others(&self) {
