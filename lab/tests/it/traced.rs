@@ -1,4 +1,5 @@
-//! Tests of a write from the command to the kernels: its trace in a collector (OTLP), and `apply --wait`.
+//! Tests of a write from the command to the kernels: its trace in a collector (OTLP), and `apply --wait`. The collector
+//! also gets the metrics of both servers.
 
 use std::{
     collections::BTreeMap,
@@ -16,8 +17,10 @@ use lab::{
     processes::binaries,
 };
 use opentelemetry_proto::tonic::{
-    collector::trace::v1::ExportTraceServiceRequest,
+    collector::{metrics::v1::ExportMetricsServiceRequest, trace::v1::ExportTraceServiceRequest},
     common::v1::any_value::Value,
+    metrics::v1::{AggregationTemporality, Metric, metric::Data, number_data_point::Value::AsDouble},
+    resource::v1::Resource,
     trace::v1::{Span, status::StatusCode},
 };
 use prost::Message as _;
@@ -37,15 +40,19 @@ metadata: {name: web}
 spec: {service: web, endpoints: [{address: 10.1.1.11}]}
 ";
 
-/// Span with the name of the program that sent it.
+/// Received spans with the names of the programs that sent them.
 type Received = Arc<Mutex<Vec<(String, Span)>>>;
+/// Last received metrics by the names of program and metric.
+type Measured = Arc<Mutex<BTreeMap<(String, String), Metric>>>;
 
-/// Starts a collector that decodes the spans it receives, in a namespace.
-fn collector(place: &Namespace) -> Received {
+/// Starts a collector that decodes the spans and metrics it receives, in a namespace.
+fn collector(place: &Namespace) -> (Received, Measured) {
     let listener = place.inside(|| TcpListener::bind(("0.0.0.0", PORT)).unwrap());
     listener.set_nonblocking(true).unwrap();
-    let received = Received::default();
-    let router = Router::new().route("/v1/traces", post(receive)).with_state(Arc::clone(&received));
+    let (received, measured) = (Received::default(), Measured::default());
+    let router = Router::new()
+        .route("/v1/traces", post(receive).with_state(Arc::clone(&received)))
+        .route("/v1/metrics", post(measure).with_state(Arc::clone(&measured)));
     // The thread ends with the process.
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -54,18 +61,50 @@ fn collector(place: &Namespace) -> Received {
             axum::serve(listener, router).await.unwrap();
         });
     });
-    received
+    (received, measured)
+}
+
+/// Returns the name of the program that sent a request.
+fn program(resource: Option<Resource>) -> String {
+    let attributes = resource.unwrap().attributes;
+    let name = attributes.into_iter().find(|attribute| attribute.key == "service.name").unwrap();
+    let Some(Value::StringValue(program)) = name.value.unwrap().value else { panic!("no name") };
+    program
 }
 
 async fn receive(State(received): State<Received>, body: Bytes) {
     let request = ExportTraceServiceRequest::decode(body).unwrap();
     for resource in request.resource_spans {
-        let attributes = resource.resource.unwrap().attributes;
-        let name = attributes.iter().find(|attribute| attribute.key == "service.name").unwrap();
-        let Some(Value::StringValue(program)) = name.value.clone().unwrap().value else { panic!("no name") };
+        let program = program(resource.resource);
         let spans = resource.scope_spans.into_iter().flat_map(|scope| scope.spans);
         received.lock().unwrap().extend(spans.map(|span| (program.clone(), span)));
     }
+}
+
+async fn measure(State(measured): State<Measured>, body: Bytes) {
+    let request = ExportMetricsServiceRequest::decode(body).unwrap();
+    for resource in request.resource_metrics {
+        let program = program(resource.resource);
+        let metrics = resource.scope_metrics.into_iter().flat_map(|scope| scope.metrics);
+        measured
+            .lock()
+            .unwrap()
+            .extend(metrics.map(|metric| ((program.clone(), metric.name.clone()), metric)));
+    }
+}
+
+/// Waits until a counter of a program has a positive value in the collector.
+fn wait_counted(measured: &Measured, program: &str, name: &str) {
+    wait::until(&format!("{name} of {program}"), || {
+        let all = measured.lock().unwrap();
+        let metric = all.get(&(program.to_owned(), name.to_owned())).context("no metric of this name")?;
+        let Some(Data::Sum(sum)) = &metric.data else { panic!("no counter: {metric:?}") };
+        assert!(sum.is_monotonic && sum.aggregation_temporality() == AggregationTemporality::Cumulative);
+        let is_positive = |value: &Option<_>| matches!(value, Some(AsDouble(value)) if *value > 0.0);
+        ensure!(sum.data_points.iter().any(|point| is_positive(&point.value)), "{metric:?}");
+        Ok(())
+    })
+    .unwrap();
 }
 
 /// Runs the CLI in the namespace of the control server, with the variables of the collector. Returns its exit status
@@ -111,12 +150,12 @@ fn a_write_has_one_trace_down_to_the_kernel_and_a_wait_follows_it_there() {
     let address = topology::CONTROL.ip();
     let environment = vec![
         ("OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(), format!("http://{address}:{PORT}")),
-        ("OTEL_METRICS_EXPORTER".to_owned(), "none".to_owned()),
+        ("OTEL_METRIC_EXPORT_INTERVAL".to_owned(), "500".to_owned()),
         ("OTEL_BSP_SCHEDULE_DELAY".to_owned(), "100".to_owned()),
     ];
     let options = Options { nodes: 1, environment: environment.clone(), ..Options::default() };
     let mut cluster = Cluster::start_control(&options).unwrap();
-    let received = collector(cluster.place("control").unwrap());
+    let (received, measured) = collector(cluster.place("control").unwrap());
     cluster.start_agent("node1").unwrap();
     cluster.wait_agent_ready("node1").unwrap();
     cluster.wait_converged().unwrap();
@@ -132,6 +171,8 @@ fn a_write_has_one_trace_down_to_the_kernel_and_a_wait_follows_it_there() {
     let rules = cluster.place("node1").unwrap().run("nft", &["list", "table", "inet", "tidegate"]).unwrap();
     assert!(rules.contains("10.96.0.7"), "the kernel has the Service when the command returns: {rules}");
 
+    wait_counted(&measured, "tidegate-api", "tidegate_http_requests");
+    wait_counted(&measured, "tidegate-agent", "tidegate_agent_kernel_writes");
     let trace = trace_of_apply(&received);
     let span = |program: &str, name: &str| &trace[&(program.to_owned(), name.to_owned())];
     let (command, request) = (span("tidegate", "command"), span("tidegate-api", "request"));
