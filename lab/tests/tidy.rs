@@ -32,6 +32,8 @@ mod rooms;
 mod rows;
 #[path = "tidy/trials.rs"]
 mod trials;
+#[path = "tidy/versions.rs"]
+mod versions;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
