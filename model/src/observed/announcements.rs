@@ -13,7 +13,8 @@ mod events;
 
 use self::events::OwnerEvents;
 pub use self::events::{
-    AddressEvent, AddressEventFilter, AddressEventKey, AddressEventReason, EVENTS_KEPT_MAX, EVENTS_OF_NODE_MAX,
+    AddressEvent, AddressEventFilter, AddressEventKey, AddressEventReason, EVENTS_KEPT_MAX,
+    EVENTS_OF_NODE_MAX,
 };
 use crate::{
     bgp::listing::ListPage,

@@ -43,7 +43,11 @@ fn change(number: u64, seconds: i64, announces: bool, reason: &str) -> Announcem
 
 fn put_changes(book: &mut AnnouncementBook, node: &str, boot_id: &str, changes: &[AnnouncementChange]) {
     let (changes, boot_id) = (changes.to_vec(), boot_id.to_owned());
-    book.apply(&name(node), AnnouncementUpdate { changes, boot_id, ..AnnouncementUpdate::default() }, at(1000));
+    book.apply(
+        &name(node),
+        AnnouncementUpdate { changes, boot_id, ..AnnouncementUpdate::default() },
+        at(1000),
+    );
 }
 
 fn events(book: &AnnouncementBook, filter: &AddressEventFilter) -> Vec<AddressEvent> {
@@ -127,7 +131,12 @@ fn f117_changes_that_an_agent_recorded_are_events_at_their_times() {
     put_changes(&mut book, "a", "boot", &of_a);
     put(&mut book, "a", ADDRESS, report("Owner", 41, "nobody answered"));
     // The server was on the side of a.
-    put_changes(&mut book, "b", "boot", &[change(1, 11, true, "a fell silent"), change(2, 42, false, "a answers")]);
+    put_changes(
+        &mut book,
+        "b",
+        "boot",
+        &[change(1, 11, true, "a fell silent"), change(2, 42, false, "a answers")],
+    );
     put(&mut book, "b", ADDRESS, report("Standby", 42, "a answers"));
     let expected = [
         "42 192.0.2.7 b Withdrawn a: a answers",
@@ -145,10 +154,7 @@ fn f117_changes_that_an_agent_recorded_are_events_at_their_times() {
     put(&mut book, "a", ADDRESS, report("Standby", 70, "b is before this node and lives"));
     assert_eq!(
         lines(&book, &AddressEventFilter::default())[..2],
-        [
-            "70 192.0.2.7 a Withdrawn -: b is before this node and lives",
-            "60 192.0.2.7 a Announced -: first",
-        ]
+        ["70 192.0.2.7 a Withdrawn -: b is before this node and lives", "60 192.0.2.7 a Announced -: first",]
     );
 }
 

@@ -186,7 +186,13 @@ impl Show {
             let warnings: Vec<_> =
                 [&self.warning, &self.failure_warning].into_iter().flatten().cloned().collect();
             let warning = (!warnings.is_empty()).then(|| limit_message(warnings.join("; ")));
-            self.shown.send_replace(Announcements { addresses, changes, peers, warning, totals: self.totals });
+            self.shown.send_replace(Announcements {
+                addresses,
+                changes,
+                peers,
+                warning,
+                totals: self.totals,
+            });
         }
     }
 }

@@ -33,9 +33,8 @@ impl Desk {
     fn new(control: &SystemdMachine, node: &SystemdMachine) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let enter = directory.path().join("enter");
-        let script = ENTER
-            .replace("CONTROL", &control.init().to_string())
-            .replace("NODE", &node.init().to_string());
+        let script =
+            ENTER.replace("CONTROL", &control.init().to_string()).replace("NODE", &node.init().to_string());
         fs::write(&enter, script).unwrap();
         fs::set_permissions(&enter, Permissions::from_mode(0o755)).unwrap();
         let example = fs::read_to_string(root().join("packaging/ansible/inventory.example.yml")).unwrap();

@@ -416,7 +416,11 @@ mod tests {
         assert_eq!(guard.confirm(), BTreeSet::from([service("a"), service("b")]));
         assert!(guard.weigh(&service("a"), keys(&all), at(503)).is_empty());
         assert!(guard.weigh(&service("b"), keys(&[11]), at(503)).is_empty());
-        assert_eq!(guard.weigh(&service("b"), keys(&[11, 12]), at(504)).len(), 1, "the next was not confirmed");
+        assert_eq!(
+            guard.weigh(&service("b"), keys(&[11, 12]), at(504)).len(),
+            1,
+            "the next was not confirmed"
+        );
     }
 
     /// A machine that serves many Services fails once: its endpoints leave, although they are half of all endpoints. The
