@@ -120,7 +120,7 @@ begin "fuzzing" lab/fuzz.sh 3
 begin "documentation book" lab/book.sh
 begin "release files" lab/release.sh
 begin "installation in a clean root" env BINARIES=target/debug COMPRESSION=gzip LIMIT=none lab/clean-root.sh target/clean-root
-# The whole release takes hours; one program without optimization stands for it. It gets the time that the others leave.
+# One program without optimization stands for the whole release, which takes too long. It gets the time that the others leave.
 begin "two identical builds" chrt --idle 0 env CRATES='-p dns' PACKAGES=tidegate-dns COMPRESSION=gzip \
   CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_DEBUG=0 lab/reproducible.sh
 run_tests
