@@ -17,7 +17,7 @@ sed -i "s/newTag: $pattern}/newTag: $new}/" packaging/kubernetes/kustomization.y
 sed -i "s/^\( *image: [a-z-]*\):$pattern$/\1:$new/" compose.yaml
 sed -i "s/^\([a-z-]*\):$pattern$/\1:$new/" docs/tutorials/docker-compose-lab.md
 # Responses of control servers of this version.
-sed -i "s/^\(<.*\"version\": \"\)$pattern\"/\1$new\"/" api/tests/http/*.txt
+sed -i "s/^\(<.*\"version\": \{0,1\}\"\)$pattern\"/\1$new\"/" api/tests/http/*.txt
 sed -i "s/\(+tidegate-\)$pattern\"/\1$new\"/" api/tests/golden/kubernetes_view.txt
 for manifest in Cargo.toml fuzz/Cargo.toml; do
   cargo update --quiet --offline --workspace --manifest-path "$manifest"
