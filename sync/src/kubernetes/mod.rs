@@ -399,7 +399,9 @@ fn complain(state: &ClusterState, said: &mut Vec<String>, progress: &Progress) {
         | Resource::Ingress
         | Resource::GatewayClass
         | Resource::Gateway
-        | Resource::HttpRoute => {
+        | Resource::HttpRoute
+        | Resource::GrpcRoute
+        | Resource::ReferenceGrant => {
             let reason = state.failure(kind).map(described).map(|reason| format!(" ({reason})"));
             let reason = reason.unwrap_or_default();
             format!("{kind:?} has not been listed completely{reason}; nothing is written until then")

@@ -37,6 +37,10 @@ pub enum Resource {
     Gateway,
     /// HTTPRoutes (`gateway.networking.k8s.io`).
     HttpRoute,
+    /// GRPCRoutes (`gateway.networking.k8s.io`).
+    GrpcRoute,
+    /// ReferenceGrants (`gateway.networking.k8s.io`).
+    ReferenceGrant,
     /// Secrets with certificates of Gateways and Ingresses; read by name, not watched.
     CertificateSecret,
 }
@@ -55,8 +59,15 @@ impl Resource {
     ];
 
     /// Kinds of HTTP routing that are watched.
-    pub const HTTP: [Self; 5] =
-        [Self::IngressClass, Self::Ingress, Self::GatewayClass, Self::Gateway, Self::HttpRoute];
+    pub const HTTP: [Self; 7] = [
+        Self::IngressClass,
+        Self::Ingress,
+        Self::GatewayClass,
+        Self::Gateway,
+        Self::HttpRoute,
+        Self::GrpcRoute,
+        Self::ReferenceGrant,
+    ];
 
     /// Returns true if a cluster may lack the kind.
     #[must_use]
@@ -78,6 +89,8 @@ impl Resource {
             | Self::GatewayClass
             | Self::Gateway
             | Self::HttpRoute
+            | Self::GrpcRoute
+            | Self::ReferenceGrant
             | Self::CertificateSecret => false,
             Self::IpAddressPool
             | Self::L2Advertisement
@@ -118,6 +131,8 @@ impl Resource {
             Self::GatewayClass => gateway("GatewayClass", "gatewayclasses"),
             Self::Gateway => gateway("Gateway", "gateways"),
             Self::HttpRoute => gateway("HTTPRoute", "httproutes"),
+            Self::GrpcRoute => gateway("GRPCRoute", "grpcroutes"),
+            Self::ReferenceGrant => gateway("ReferenceGrant", "referencegrants"),
         }
     }
 }

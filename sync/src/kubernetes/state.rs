@@ -32,6 +32,7 @@ use super::{
     translate::{
         self as translation, Claim, Finding, SERVICE_NAME_LABEL, Settings, Surroundings, TranslationResult,
         claim,
+        gateway_api::{copy_name, copy_of},
         passwords::{self, Passwords},
     },
 };
@@ -161,7 +162,9 @@ impl ClusterState {
             | Resource::Ingress
             | Resource::GatewayClass
             | Resource::Gateway
-            | Resource::HttpRoute => self.read.contains(&resource),
+            | Resource::HttpRoute
+            | Resource::GrpcRoute
+            | Resource::ReferenceGrant => self.read.contains(&resource),
         };
         self.needed.iter().copied().filter(move |resource| !is_read(*resource))
     }
@@ -333,7 +336,9 @@ impl ClusterState {
             | Resource::Ingress
             | Resource::GatewayClass
             | Resource::Gateway
-            | Resource::HttpRoute => self.follow_http(resource, &touched),
+            | Resource::HttpRoute
+            | Resource::GrpcRoute
+            | Resource::ReferenceGrant => self.follow_http(resource, &touched),
             Resource::Namespace if touched.is_empty() => {}
             Resource::Namespace => {
                 let namespaces = self.known(Resource::Namespace);
@@ -383,12 +388,15 @@ impl ClusterState {
         let own = claim(&self.settings, object);
         let is_backend = own == Claim::None && self.http.is_backend(id);
         let claim = if is_backend { Claim::Proxied } else { own };
-        let TranslationResult { objects, findings, documents: _ } = if is_backend {
+        let TranslationResult { mut objects, findings, documents: _ } = if is_backend {
             translation::backend_service(&self.settings, object)
         } else {
             translation::service(&self.settings, &self.around, object)
         };
         let entry = Entry { object: object.clone(), claim, key: objects.first().map(Object::key), findings };
+        objects.extend(self.http.copies_of(id).flat_map(|namespace| {
+            translation::backend_service(&self.settings, &copy_of(object, namespace)).objects
+        }));
         self.published.services.insert(id.clone(), Arc::new(entry));
         self.replace(Resource::Service, id, objects);
         if was_ours != (claim != Claim::None) {
@@ -407,7 +415,18 @@ impl ClusterState {
         let service =
             slice.and_then(service_of).and_then(|service| self.published.services.get(&service).cloned());
         let is_ours = service.is_some_and(|service| service.claim != Claim::None);
-        let made = slice.filter(|_| is_ours).map(|slice| translation::endpoint_slice(&self.settings, slice));
+        let made = slice.filter(|_| is_ours).map(|slice| {
+            let mut made = translation::endpoint_slice(&self.settings, slice);
+            let service = service_of(slice);
+            let namespaces = service.iter().flat_map(|service| self.http.copies_of(service));
+            made.objects.extend(namespaces.flat_map(|namespace| {
+                let mut copy = copy_of(slice, namespace);
+                let name = service.as_ref().map(copy_name);
+                copy["metadata"]["labels"][SERVICE_NAME_LABEL] = name.into();
+                translation::endpoint_slice(&self.settings, &copy).objects
+            }));
+            made
+        });
         self.take(Resource::EndpointSlice, id, made.unwrap_or_default());
     }
 

@@ -97,13 +97,13 @@ fn f144_certificates_follow_their_secrets() {
 }
 
 /// Returns a certificate and its private key in PEM.
-fn identity() -> (String, String) {
+pub(crate) fn identity() -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec!["www.example.org".to_owned()]).unwrap();
     (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
 }
 
-fn secret(identity: &(String, String), of_type: &str) -> Value {
+pub(crate) fn secret(identity: &(String, String), of_type: &str) -> Value {
     let encode = |text: &str| k8s_openapi::ByteString(text.as_bytes().to_vec());
     let data = json!({ "tls.crt": encode(&identity.0), "tls.key": encode(&identity.1) });
     json!({ "apiVersion": "v1", "kind": "Secret", "type": of_type, "metadata": { "name": "www", "namespace": "shop" }, "data": data })
@@ -132,7 +132,11 @@ fn observed(has_backend: bool) -> ObservedObjects {
         condition("ResolvedRefs", "False", "BackendNotFound")
     };
     let route = stored(&json!([found]), &json!({}));
-    let objects = [(key("gateways/shop/edge"), gateway), (key("httproutes/shop/www"), route)];
+    let objects = [
+        (key("gateways/shop/edge"), gateway),
+        (key("httproutes/shop/calls.grpc"), route.clone()),
+        (key("httproutes/shop/www"), route),
+    ];
     ObservedObjects { objects: objects.into_iter().collect(), ..ObservedObjects::default() }
 }
 
@@ -178,6 +182,10 @@ fn install(server: &ApiServer) -> [Value; 2] {
         "status": { "parents": [theirs] },
     }));
     server.put(&json!({
+        "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GRPCRoute", "metadata": { "name": "calls", "namespace": "shop" },
+        "spec": { "parentRefs": [own], "rules": [{ "backendRefs": [{ "name": "web", "port": 80 }] }] },
+    }));
+    server.put(&json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": { "name": "blog", "namespace": "news" },
         "spec": { "ingressClassName": "tidegate", "defaultBackend": { "service": { "name": "blog", "port": { "number": 80 } } } },
     }));
@@ -221,6 +229,7 @@ async fn statuses_of_http_routing_are_written_per_parent() {
             "gateways/news/tidegate",
             "gateways/shop/edge",
             "httproutes/news/blog",
+            "httproutes/shop/calls.grpc",
             "httproutes/shop/www",
             "services/shop/web",
             "endpointsets/shop/web-1",
@@ -267,6 +276,12 @@ async fn statuses_of_http_routing_are_written_per_parent() {
         (conditions(&status("httproutes", "www")["parents"][1]["conditions"])[1]
             == "ResolvedRefs True ResolvedRefs")
             .then_some(())
+    })
+    .await;
+    eventually("the parent of the calls", || {
+        (conditions(&status("grpcroutes", "calls")["parents"][0]["conditions"])
+            == ["Accepted True Accepted", "ResolvedRefs True ResolvedRefs"])
+        .then_some(())
     })
     .await;
     let class = eventually("the class", || {

@@ -11,6 +11,7 @@ mod dns;
 mod docker;
 mod engine;
 mod files;
+mod gateway_conformance;
 mod helm_chart;
 mod kubernetes_end_to_end;
 mod kubernetes_http;

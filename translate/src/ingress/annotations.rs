@@ -1,13 +1,18 @@
-//! Annotations of ingress-nginx: their meaning for the translated objects.
+//! Annotations of ingress-nginx and Traefik: their meaning for the translated objects.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::{json::entries, report::Report};
+use crate::{
+    json::{entries, items},
+    report::Report,
+};
 
-/// Prefix of the annotations.
+/// Prefix of the annotations of ingress-nginx.
 const PREFIX: &str = "nginx.ingress.kubernetes.io/";
+/// Prefix of the annotations of Traefik.
+const TRAEFIK: &str = "traefik.ingress.kubernetes.io/";
 
 /// Meaning of an annotation for the translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +118,34 @@ const ANNOTATIONS: &[(&str, AnnotationFate)] = &[
     ("x-forwarded-prefix", Used),
 ];
 
+const ENTRY_POINT: &str =
+    "the entry point is neither `web` nor `websecure`, and may be for some clients only";
+const MIDDLEWARE: &str = "a middleware may restrict requests; write an HTTPRoute with filters instead";
+const TLS_ONLY: &str = "requests without TLS would be served; add the host names and a Secret to `spec.tls`";
+
+/// Annotations of Traefik without the prefix, in alphabetical order. None is used: routes follow from the rules of the Ingress.
+const TRAEFIK_ANNOTATIONS: &[(&str, AnnotationFate)] = &[
+    ("router.entrypoints", Restricts(ENTRY_POINT)),
+    ("router.middlewares", Restricts(MIDDLEWARE)),
+    ("router.observability.*", Ignored(LOGS)),
+    ("router.pathmatcher", Restricts("paths are compared by `pathType`")),
+    ("router.priority", Ignored("the most specific rule applies")),
+    ("router.rulesyntax", Ignored("paths are compared by `pathType`")),
+    ("router.tls", Restricts(TLS_ONLY)),
+    ("router.tls.certresolver", Ignored("certificates are those of the Secrets in `spec.tls`")),
+    ("router.tls.domains.*", Ignored("certificates are those of the Secrets in `spec.tls`")),
+    ("router.tls.options", Restricts("the options may demand certificates of clients")),
+    ("service.nativelb", Ignored("gateways send requests to endpoints, not to the cluster IP")),
+    ("service.nodeportlb", Ignored("gateways send requests to endpoints, not to node ports")),
+    ("service.passhostheader", Ignored("endpoints receive the host name of the client")),
+    (
+        "service.serversscheme",
+        Restricts("gateways send HTTP/1.1, or HTTP/2 if the port has `appProtocol: kubernetes.io/h2c`"),
+    ),
+    ("service.serverstransport", Ignored(UPSTREAM_TLS)),
+    ("service.sticky.*", Ignored(AFFINITY)),
+];
+
 /// Annotations of one Ingress that the translation reads, without their prefix.
 #[derive(Debug, Clone, Default)]
 pub(super) struct IngressOptions(BTreeMap<String, String>);
@@ -122,7 +155,19 @@ impl IngressOptions {
     pub(super) fn read(ingress: &Value, report: &mut Report) -> Option<Self> {
         let mut used = BTreeMap::new();
         let mut is_restricted = false;
+        let has_tls = !items(ingress, "/spec/tls").is_empty();
         for (full, value) in entries(ingress, "/metadata/annotations") {
+            if let (Some(name), Some(value)) = (full.strip_prefix(TRAEFIK), value.as_str()) {
+                let at = format!("metadata.annotations[\"{full}\"]");
+                match traefik_fate(name, value, has_tls) {
+                    Restricts(reason) => {
+                        report.ignored(&at, &format!("the Ingress is left out: {reason}"));
+                        is_restricted = true;
+                    }
+                    Ignored(reason) => report.ignored(&at, reason),
+                    Used => {}
+                }
+            }
             let (Some(name), Some(value)) = (full.strip_prefix(PREFIX), value.as_str()) else { continue };
             let at = field(name);
             match fate(name, value) {
@@ -167,14 +212,38 @@ pub(super) fn field(name: &str) -> String {
     format!("metadata.annotations[\"{PREFIX}{name}\"]")
 }
 
-fn fate(name: &str, value: &str) -> AnnotationFate {
+/// Returns the entry of a list for an annotation; unknown ones may restrict requests.
+fn entry_of(list: &[(&str, AnnotationFate)], name: &str) -> AnnotationFate {
     let is_entry = |(entry, _): &&(&str, AnnotationFate)| match entry.strip_suffix('*') {
         Some(prefix) => name.starts_with(prefix),
         None => *entry == name,
     };
-    let found = ANNOTATIONS.iter().find(is_entry).map(|(_, fate)| *fate);
-    let found = found.unwrap_or(Restricts("the annotation is unknown and may restrict requests"));
-    match found {
+    let found = list.iter().find(is_entry).map(|(_, fate)| *fate);
+    found.unwrap_or(Restricts("the annotation is unknown and may restrict requests"))
+}
+
+/// Returns the meaning of an annotation of Traefik. `has_tls` is true if the Ingress has host names with TLS.
+fn traefik_fate(name: &str, value: &str, has_tls: bool) -> AnnotationFate {
+    let value = value.trim();
+    match (name, entry_of(TRAEFIK_ANNOTATIONS, name)) {
+        (_, Restricts(_)) if value.is_empty() || value == "false" => Ignored("it is not in effect"),
+        ("router.entrypoints", _)
+            if value.split(',').all(|one| ["web", "websecure"].contains(&one.trim())) =>
+        {
+            match has_tls || value.split(',').any(|one| one.trim() == "web") {
+                true => Ignored("a Gateway has listeners for the ports 80 and 443"),
+                false => Restricts(TLS_ONLY),
+            }
+        }
+        ("router.tls", _) if has_tls => Ignored("host names with TLS are those of `spec.tls`"),
+        ("router.pathmatcher", _) if value == "PathPrefix" => Ignored("paths are compared by `pathType`"),
+        ("service.serversscheme", _) if value == "http" => Ignored("endpoints receive HTTP without TLS"),
+        (_, found) => found,
+    }
+}
+
+fn fate(name: &str, value: &str) -> AnnotationFate {
+    match entry_of(ANNOTATIONS, name) {
         Restricts(_) if value.trim() == "false" || value.trim().is_empty() => Ignored("it is not in effect"),
         Used if name == "backend-protocol" && !value.trim().eq_ignore_ascii_case("http") => {
             Restricts("gateways send HTTP/1.1, or HTTP/2 if the port has `appProtocol: kubernetes.io/h2c`")
@@ -201,6 +270,31 @@ mod tests {
             ("rewrite-target", "/", false),
         ] {
             assert_eq!(matches!(fate(name, value), Restricts(_)), is_restriction, "{name}: {value}");
+        }
+    }
+
+    #[test]
+    fn restrictions_of_traefik_are_recognized() {
+        for (name, value, has_tls, is_restriction) in [
+            ("router.middlewares", "shop-auth@kubernetescrd", true, true),
+            ("router.middlewares", "", true, false),
+            ("router.entrypoints", "web", false, false),
+            ("router.entrypoints", "web, websecure", false, false),
+            ("router.entrypoints", "websecure", true, false),
+            ("router.entrypoints", "websecure", false, true),
+            ("router.entrypoints", "internal", true, true),
+            ("router.tls", "true", false, true),
+            ("router.tls", "true", true, false),
+            ("router.tls.options", "shop-mutual@kubernetescrd", true, true),
+            ("router.tls.certresolver", "letsencrypt", true, false),
+            ("router.pathmatcher", "PathRegexp", true, true),
+            ("router.priority", "42", true, false),
+            ("service.serversscheme", "https", true, true),
+            ("service.sticky.cookie", "true", true, false),
+            ("router.invented", "x", true, true),
+        ] {
+            let found = traefik_fate(name, value, has_tls);
+            assert_eq!(matches!(found, Restricts(_)), is_restriction, "{name}: {value}");
         }
     }
 }

@@ -454,7 +454,9 @@ Result of each conformance test of the [Gateway API](https://gateway-api.sigs.k8
 commit 4564255, without the tests of meshes). The suite itself needs a Kubernetes cluster, so its assertions are rows in
 `model/tests/http/cases.json`: a request and the expected backend, status code, redirection or headers. Each row is compared with
 the decision of the routing table, and then sent through the sockets of a gateway over HTTP/1.1 and HTTP/2, with TLS where the test
-has it. Conditions in statuses are compared with the stored objects.
+has it. Conditions in statuses are compared with the stored objects. For objects of a cluster that have no counterpart in Tidegate,
+the rows are in `sync/tests/kubernetes/gateway_conformance.yaml`: they go through the translation of the Kubernetes adapter, and are
+compared with decisions and with the conditions that it writes.
 
 | result | meaning |
 |---|---|

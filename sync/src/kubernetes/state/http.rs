@@ -1,7 +1,7 @@
-//! HTTP routing of the cluster: Gateways, HTTPRoutes and Ingresses of Tidegate's classes, with the Services and Secrets that
+//! HTTP routing of the cluster: Gateways, HTTPRoutes, GRPCRoutes and Ingresses of Tidegate's classes, with the Services and Secrets that
 //! they name.
 //!
-//! A change of an HTTPRoute costs this route. Ingresses of one namespace are translated together, because they share
+//! A change of a route costs this route. Ingresses of one namespace are translated together, because they share
 //! Gateways. A change of a Gateway costs the routes that name it, and a change of a class, which is rare, costs all objects.
 
 use std::{
@@ -27,8 +27,8 @@ use crate::kubernetes::{
     translate::{
         Finding, TranslationResult,
         gateway_api::{
-            self, HTTP_CONTROLLER, HttpClasses, IngressTranslation, RouteProblem, RouteTranslation,
-            is_own_class, parent_gateway,
+            self, HTTP_CONTROLLER, HttpClasses, IngressTranslation, ParentTranslation, ReferenceGrants,
+            RouteKind, RouteProblem, RouteTranslation, copy_of, is_own_class, parent_gateway,
         },
     },
 };
@@ -62,6 +62,8 @@ pub struct HttpEntry {
     pub unresolved: Option<RouteProblem>,
     /// Services whose load balancer addresses are those of a Gateway or Ingress, the preferred one first.
     pub publishers: Vec<Id>,
+    /// Secrets of other namespaces to which a Gateway may refer.
+    pub permitted: BTreeSet<Id>,
 }
 
 /// Parent of a route that is a Gateway of Tidegate.
@@ -77,14 +79,17 @@ pub struct OwnParent {
 #[derive(Debug, Default)]
 pub(super) struct HttpSide {
     classes: HttpClasses,
+    grants: ReferenceGrants,
     certificates: Option<CertificateSecrets>,
     /// Secrets with certificates that Gateways and Ingresses name, at most [`CERTIFICATES_MAX`]. Kept, because it is asked for
     /// after each change of any kind.
     named_certificates: BTreeSet<Id>,
-    /// Services that each HTTPRoute, and the Ingresses of each namespace, name.
+    /// Namespaces of the Gateways and Ingresses that name each of these Secrets.
+    certificate_users: BTreeMap<Id, BTreeSet<String>>,
+    /// Services that each route, and the Ingresses of each namespace, name.
     backends: BTreeMap<(Resource, Id), BTreeSet<Id>>,
-    /// Number of the references to each Service.
-    references: BTreeMap<Id, usize>,
+    /// Number of the references to each Service by the namespace of the routes.
+    references: BTreeMap<Id, BTreeMap<String, usize>>,
     /// Service whose addresses are those of all Gateways and Ingresses.
     publisher: Option<Id>,
 }
@@ -93,6 +98,12 @@ impl HttpSide {
     /// Returns true if a route or Ingress names the Service.
     pub(super) fn is_backend(&self, service: &Id) -> bool {
         self.references.contains_key(service)
+    }
+
+    /// Returns the other namespaces with routes that name a Service, in each of which it has a copy.
+    pub(super) fn copies_of(&self, service: &Id) -> impl Iterator<Item = &str> {
+        let namespaces = self.references.get(service).into_iter().flat_map(BTreeMap::keys);
+        namespaces.map(String::as_str).filter(|namespace| *namespace != service.namespace)
     }
 }
 
@@ -115,8 +126,37 @@ impl ClusterState {
     }
 
     fn name_certificates(&mut self) {
-        let all: BTreeSet<Id> = self.own_objects().flat_map(gateway_api::named_certificates).collect();
-        self.http.named_certificates = all.into_iter().take(CERTIFICATES_MAX).collect();
+        let mut users: BTreeMap<Id, BTreeSet<String>> = BTreeMap::new();
+        for object in self.own_objects() {
+            for id in gateway_api::named_certificates(&self.http.grants, object) {
+                users.entry(id).or_default().insert(text(object, "/metadata/namespace"));
+            }
+        }
+        self.http.named_certificates = users.keys().take(CERTIFICATES_MAX).cloned().collect();
+        let before = std::mem::replace(&mut self.http.certificate_users, users);
+        let users = &self.http.certificate_users;
+        let all: BTreeSet<&Id> = before.keys().chain(users.keys()).collect();
+        let changed: Vec<Id> =
+            all.into_iter().filter(|id| before.get(*id) != users.get(*id)).cloned().collect();
+        if let Some(read) = self.http.certificates.clone().filter(|_| !changed.is_empty()) {
+            changed.iter().for_each(|id| self.certificate(id, &read));
+        }
+    }
+
+    /// Translates a Secret with a certificate for the namespaces of its users.
+    fn certificate(&mut self, id: &Id, secrets: &CertificateSecrets) {
+        let mut made = TranslationResult::default();
+        if let Some(secret) = secrets.0.get(id).and_then(Option::as_ref) {
+            for namespace in self.http.certificate_users.get(id).into_iter().flatten() {
+                let is_own = *namespace == id.namespace;
+                let copy = if is_own { secret.clone() } else { copy_of(secret, namespace) };
+                let TranslationResult { objects, findings, documents: _ } =
+                    gateway_api::certificate(&self.settings, &copy);
+                made.objects.extend(objects);
+                made.findings = findings;
+            }
+        }
+        self.take(Resource::CertificateSecret, id, made);
     }
 
     fn own_objects(&self) -> impl Iterator<Item = &Value> {
@@ -137,9 +177,8 @@ impl ClusterState {
         for id in old.0.keys().filter(|id| !secrets.0.contains_key(id)) {
             self.take(Resource::CertificateSecret, id, TranslationResult::default());
         }
-        for (id, secret) in secrets.0.iter().filter(|(id, secret)| old.0.get(id) != Some(*secret)) {
-            let made = secret.as_ref().map(|secret| gateway_api::certificate(&self.settings, secret));
-            self.take(Resource::CertificateSecret, id, made.unwrap_or_default());
+        for (id, _) in secrets.0.iter().filter(|(id, secret)| old.0.get(id) != Some(*secret)) {
+            self.certificate(id, &secrets);
         }
     }
 
@@ -148,7 +187,16 @@ impl ClusterState {
         match resource {
             Resource::GatewayClass | Resource::IngressClass => self.follow_classes(),
             Resource::Gateway => touched.iter().for_each(|id| self.gateway(id)),
-            Resource::HttpRoute => touched.iter().for_each(|id| self.http_route(id)),
+            Resource::ReferenceGrant => {
+                let grants =
+                    ReferenceGrants::of(self.known(Resource::ReferenceGrant).map(|(_, grant)| grant));
+                if grants != self.http.grants {
+                    self.http.grants = grants;
+                    self.gateways();
+                }
+            }
+            Resource::HttpRoute => touched.iter().for_each(|id| self.route(RouteKind::Http, id)),
+            Resource::GrpcRoute => touched.iter().for_each(|id| self.route(RouteKind::Grpc, id)),
             Resource::Ingress => {
                 let namespaces: BTreeSet<_> = touched.iter().map(|id| id.namespace.clone()).collect();
                 namespaces.iter().for_each(|namespace| self.ingresses(namespace));
@@ -166,7 +214,7 @@ impl ClusterState {
             | Resource::Secret
             | Resource::CertificateSecret => {}
         }
-        if resource != Resource::HttpRoute {
+        if !matches!(resource, Resource::HttpRoute | Resource::GrpcRoute) {
             self.name_certificates();
         }
     }
@@ -201,45 +249,57 @@ impl ClusterState {
             return;
         }
         self.http.classes = classes;
-        let gateways: Vec<_> = self.known(Resource::Gateway).map(|(id, _)| id.clone()).collect();
-        gateways.iter().for_each(|id| self.gateway(id));
+        self.gateways();
         let namespaces: BTreeSet<_> =
             self.known(Resource::Ingress).map(|(id, _)| id.namespace.clone()).collect();
         namespaces.iter().for_each(|namespace| self.ingresses(namespace));
     }
 
+    fn gateways(&mut self) {
+        let gateways: Vec<_> = self.known(Resource::Gateway).map(|(id, _)| id.clone()).collect();
+        gateways.iter().for_each(|id| self.gateway(id));
+    }
+
     fn gateway(&mut self, id: &Id) {
         let own = self.get(Resource::Gateway, id).filter(|object| self.http.classes.own_gateway(object));
         let own = own.cloned();
-        let made = own.as_ref().map(|object| gateway_api::gateway(&self.settings, object));
+        let made = own.as_ref().map(|object| gateway_api::gateway(&self.settings, &self.http.grants, object));
         let made = made.unwrap_or_default();
         let entry = own.map(|object| HttpEntry {
             publishers: self.http.publisher.iter().chain([id]).cloned().collect(),
+            permitted: gateway_api::named_certificates(&self.http.grants, &object)
+                .into_iter()
+                .filter(|secret| secret.namespace != id.namespace)
+                .collect(),
             ..entry(object, made.objects.iter().map(Object::key).collect(), made.findings.clone())
         });
         self.publish_http(Resource::Gateway, id, entry);
         self.take(Resource::Gateway, id, made);
-        let naming = self.known(Resource::HttpRoute).filter(|(_, route)| {
-            let mut parents = items(route, "/spec/parentRefs").iter();
-            parents.any(|parent| parent_gateway(route, parent).as_ref() == Some(id))
-        });
-        let naming: Vec<_> = naming.map(|(id, _)| id.clone()).collect();
-        naming.iter().for_each(|id| self.http_route(id));
+        for kind in RouteKind::ALL {
+            let naming = self.known(resource_of(kind)).filter(|(_, route)| {
+                let mut parents = items(route, "/spec/parentRefs").iter();
+                parents.any(|parent| parent_gateway(route, parent).as_ref() == Some(id))
+            });
+            let naming: Vec<_> = naming.map(|(id, _)| id.clone()).collect();
+            naming.iter().for_each(|id| self.route(kind, id));
+        }
     }
 
-    fn is_own_gateway(&self, id: &Id) -> bool {
-        self.get(Resource::Gateway, id).is_some_and(|object| self.http.classes.own_gateway(object))
+    fn own_gateway(&self, id: &Id) -> Option<&Value> {
+        self.get(Resource::Gateway, id).filter(|object| self.http.classes.own_gateway(object))
     }
 
-    fn http_route(&mut self, id: &Id) {
-        let Some(route) = self.get(Resource::HttpRoute, id).cloned() else {
-            self.publish_http(Resource::HttpRoute, id, None);
-            self.take(Resource::HttpRoute, id, TranslationResult::default());
-            return self.set_backends((Resource::HttpRoute, id.clone()), BTreeSet::new());
+    fn route(&mut self, kind: RouteKind, id: &Id) {
+        let resource = resource_of(kind);
+        let Some(route) = self.get(resource, id).cloned() else {
+            self.publish_http(resource, id, None);
+            self.take(resource, id, TranslationResult::default());
+            return self.set_backends((resource, id.clone()), BTreeSet::new());
         };
-        let translated = gateway_api::http_route(&self.settings, &route, |id| self.is_own_gateway(id));
-        let parents = self.parents(&route, &translated);
-        let RouteTranslation { result, backends, rejected: _, unresolved } = translated;
+        let translated =
+            gateway_api::route(&self.settings, kind, &self.http.grants, &route, |id| self.own_gateway(id));
+        let parents = self.parents(&translated);
+        let RouteTranslation { result, parents: _, backends, rejected: _, unresolved } = translated;
         let has_status = items(&route, "/status/parents")
             .iter()
             .any(|parent| text(parent, "/controllerName") == HTTP_CONTROLLER);
@@ -248,31 +308,32 @@ impl ClusterState {
             unresolved,
             ..entry(route, result.objects.iter().map(Object::key).collect(), result.findings.clone())
         });
-        self.publish_http(Resource::HttpRoute, id, entry);
-        self.take(Resource::HttpRoute, id, result);
-        self.set_backends((Resource::HttpRoute, id.clone()), backends);
+        self.publish_http(resource, id, entry);
+        self.take(resource, id, result);
+        self.set_backends((resource, id.clone()), backends);
     }
 
     /// Returns the parents of a route that are Gateways of Tidegate, with the reasons for which they do not accept the route.
-    fn parents(&self, route: &Value, translated: &RouteTranslation) -> Vec<OwnParent> {
+    fn parents(&self, translated: &RouteTranslation) -> Vec<OwnParent> {
         let object = translated.result.objects.first();
         let spec =
             object.and_then(|object| Some((object.metadata.namespace.clone()?, object.as_http_route()?)));
-        let references = items(route, "/spec/parentRefs").iter();
-        let own = references
-            .filter(|parent| parent_gateway(route, parent).is_some_and(|id| self.is_own_gateway(&id)));
-        own.enumerate()
-            .map(|(index, reference)| {
-                let refused = match (&translated.rejected, &spec) {
-                    (Some(problem), _) => Some(problem.clone()),
-                    (None, Some((namespace, spec))) => {
-                        spec.parent_refs.get(index).and_then(|parent| self.refused(namespace, spec, parent))
-                    }
-                    (None, None) => None,
-                };
-                OwnParent { reference: reference.clone(), refused }
-            })
-            .collect()
+        let refused = |references: &[Value]| {
+            let (namespace, spec) = spec.as_ref()?;
+            let parents = references.iter().filter_map(|one| serde_json::from_value(one.clone()).ok());
+            let refused: Vec<_> =
+                parents.map(|parent: ParentRef| self.refused(namespace, spec, &parent)).collect();
+            // One listener that accepts the route is enough.
+            refused.into_iter().collect::<Option<Vec<_>>>()?.into_iter().next()
+        };
+        let parents = translated.parents.iter().map(|ParentTranslation { reference, translated: own }| {
+            let refused = match (&translated.rejected, own) {
+                (Some(problem), _) | (None, Err(problem)) => Some(problem.clone()),
+                (None, Ok(references)) => refused(references),
+            };
+            OwnParent { reference: reference.clone(), refused }
+        });
+        parents.collect()
     }
 
     fn refused(
@@ -353,6 +414,7 @@ impl ClusterState {
 
     /// Records the Services that an object names, and translates the Services again that became backends or no longer are.
     fn set_backends(&mut self, of: (Resource, Id), new: BTreeSet<Id>) {
+        let namespace = of.1.namespace.clone();
         let old = if new.is_empty() {
             self.http.backends.remove(&of)
         } else {
@@ -361,22 +423,39 @@ impl ClusterState {
         let old = old.unwrap_or_default();
         let mut changed = Vec::new();
         for id in new.difference(&old) {
-            let count = self.http.references.entry(id.clone()).or_default();
+            let counts = self.http.references.entry(id.clone()).or_default();
+            let count = counts.entry(namespace.clone()).or_default();
             *count += 1;
             if *count == 1 {
                 changed.push(id.clone());
             }
         }
         for id in old.difference(&new) {
-            let count = self.http.references.get(id).map_or(0, |count| count.saturating_sub(1));
+            let Some(counts) = self.http.references.get_mut(id) else { continue };
+            let count = counts.get(&namespace).map_or(0, |count| count.saturating_sub(1));
             if count == 0 {
-                self.http.references.remove(id);
+                counts.remove(&namespace);
                 changed.push(id.clone());
             } else {
-                self.http.references.insert(id.clone(), count);
+                counts.insert(namespace.clone(), count);
+            }
+            if counts.is_empty() {
+                self.http.references.remove(id);
             }
         }
-        changed.iter().for_each(|id| self.service(id));
+        for id in changed {
+            self.service(&id);
+            if namespace != id.namespace {
+                self.slices_of(&id);
+            }
+        }
+    }
+}
+
+const fn resource_of(kind: RouteKind) -> Resource {
+    match kind {
+        RouteKind::Http => Resource::HttpRoute,
+        RouteKind::Grpc => Resource::GrpcRoute,
     }
 }
 
@@ -386,5 +465,13 @@ fn first_of(namespace: &str) -> Id {
 }
 
 fn entry(object: Value, keys: Vec<ObjectKey>, findings: Vec<Finding>) -> HttpEntry {
-    HttpEntry { object, keys, findings, parents: Vec::new(), unresolved: None, publishers: Vec::new() }
+    HttpEntry {
+        object,
+        keys,
+        findings,
+        parents: Vec::new(),
+        unresolved: None,
+        publishers: Vec::new(),
+        permitted: BTreeSet::new(),
+    }
 }

@@ -1,4 +1,4 @@
-//! Computes the new statuses of GatewayClasses, Gateways, HTTPRoutes and Ingresses, and writes them.
+//! Computes the new statuses of GatewayClasses, Gateways, routes and Ingresses, and writes them.
 
 mod plan;
 

@@ -13,7 +13,9 @@ use crate::{
         state::{Entry, HttpEntry, Id},
         translate::{
             Severity,
-            gateway_api::{GATEWAY_GROUP, HTTP_CONTROLLER, RouteProblem},
+            gateway_api::{
+                GATEWAY_GROUP, HTTP_CONTROLLER, RouteProblem, supported_kinds, unaccepted, unresolved,
+            },
         },
     },
     wanted::ObservedObjects,
@@ -50,7 +52,7 @@ pub fn plan(resource: Resource, entry: &HttpEntry, sources: HttpSources<'_>, now
             json!({ "conditions": merged(object, items(object, "/status/conditions"), accepted, now) })
         }
         Resource::Gateway => gateway(entry, sources, now)?,
-        Resource::HttpRoute => json!({ "parents": parents(entry, sources, now)? }),
+        Resource::HttpRoute | Resource::GrpcRoute => json!({ "parents": parents(entry, sources, now)? }),
         Resource::Ingress => {
             let addresses = addresses(entry, sources);
             let list: Vec<_> = addresses.iter().map(|address| json!({ "ip": address })).collect();
@@ -73,6 +75,7 @@ pub fn plan(resource: Resource, entry: &HttpEntry, sources: HttpSources<'_>, now
         | Resource::Community
         | Resource::Secret
         | Resource::IngressClass
+        | Resource::ReferenceGrant
         | Resource::CertificateSecret => return None,
     };
     let current = object.get("status").unwrap_or(&Value::Null);
@@ -124,18 +127,27 @@ fn stored<'a>(entry: &HttpEntry, kind: Kind, sources: HttpSources<'a>) -> Option
 fn gateway(entry: &HttpEntry, sources: HttpSources<'_>, now: &str) -> Option<Value> {
     let object = &entry.object;
     let stored = stored(entry, Kind::Gateway, sources)?;
+    let theirs = items(object, "/spec/listeners");
+    let unaccepted = |listener| unaccepted(object, listener).is_some();
+    let parameters = object.pointer("/spec/infrastructure/parametersRef");
     let (accepted, programmed) = match &stored {
         Ok(stored) => {
             let programmed = of_tidegate(stored, "/status/conditions", "Programmed", "Programmed")?;
-            (yes("Accepted", "Accepted"), programmed)
+            let has_invalid = theirs.iter().any(unaccepted);
+            (yes("Accepted", if has_invalid { "ListenersNotValid" } else { "Accepted" }), programmed)
         }
         Err(message) => {
-            (no("Accepted", "Invalid", message), no("Programmed", "Invalid", "the Gateway is not accepted"))
+            let reason = match parameters.filter(|parameters| !parameters.is_null()) {
+                Some(_) => "InvalidParameters",
+                None if theirs.iter().all(unaccepted) => "ListenersNotValid",
+                None => "Invalid",
+            };
+            (no("Accepted", reason, message), no("Programmed", "Invalid", "the Gateway is not accepted"))
         }
     };
     let listeners: Vec<_> = items(object, "/spec/listeners")
         .iter()
-        .map(|listener| of_listener(object, listener, stored.as_ref().ok().copied(), now))
+        .map(|listener| of_listener(entry, listener, stored.as_ref().ok().copied(), now))
         .collect();
     let conditions = items(object, "/status/conditions");
     let addresses: Vec<_> = addresses(entry, sources)
@@ -149,13 +161,17 @@ fn gateway(entry: &HttpEntry, sources: HttpSources<'_>, now: &str) -> Option<Val
     }))
 }
 
-fn of_listener(gateway: &Value, listener: &Value, stored: Option<&Value>, now: &str) -> Value {
+fn of_listener(entry: &HttpEntry, listener: &Value, stored: Option<&Value>, now: &str) -> Value {
+    let gateway = &entry.object;
     let name = text(listener, "/name");
     let state = stored.and_then(|stored| stored.pointer("/status/listeners")?.get(&name));
     let conditions = match state {
         Some(state) => {
             let programmed = of_tidegate(state, "/conditions", "Programmed", "Programmed");
-            let resolved = of_tidegate(state, "/conditions", "ResolvedRefs", "ResolvedRefs");
+            let resolved = match unresolved(gateway, listener, &entry.permitted) {
+                Some(problem) => Some(no("ResolvedRefs", problem.reason, &problem.message)),
+                None => of_tidegate(state, "/conditions", "ResolvedRefs", "ResolvedRefs"),
+            };
             let is_conflict =
                 programmed.as_ref().is_some_and(|condition| condition.reason == "ProtocolConflict");
             let conflicted = NewCondition {
@@ -167,17 +183,27 @@ fn of_listener(gateway: &Value, listener: &Value, stored: Option<&Value>, now: &
             let all = [Some(yes("Accepted", "Accepted")), programmed, resolved, Some(conflicted)];
             all.into_iter().flatten().collect()
         }
-        None => vec![
-            no("Accepted", "UnsupportedValue", "the listener is not served; see the events of the Gateway"),
-            no("Programmed", "Invalid", "the listener is not accepted"),
-        ],
+        None => {
+            let of_kinds = "the listener allows no kind of routes that gateways have";
+            let (accepted, programmed) = match unaccepted(gateway, listener) {
+                Some(problem) => (
+                    no("Accepted", problem.reason, &problem.message),
+                    no("Programmed", "Invalid", "the listener is not accepted"),
+                ),
+                None => (yes("Accepted", "Accepted"), no("Programmed", "Invalid", of_kinds)),
+            };
+            let resolved = unresolved(gateway, listener, &entry.permitted);
+            vec![accepted, programmed, of_problem("ResolvedRefs", "ResolvedRefs", resolved.as_ref())]
+        }
     };
     let shown = items(gateway, "/status/listeners").iter().find(|one| text(one, "/name") == name);
     let current = shown.map_or(&[][..], |shown| items(shown, "/conditions"));
     let attached = stored.and_then(|stored| stored.pointer("/status/attachedRoutes")?.get(&name)?.as_u64());
+    let kinds = supported_kinds(listener).into_iter();
+    let kinds = kinds.map(|kind| json!({ "group": GATEWAY_GROUP, "kind": kind.as_str() }));
     json!({
         "name": name,
-        "supportedKinds": [{ "group": GATEWAY_GROUP, "kind": "HTTPRoute" }],
+        "supportedKinds": kinds.collect::<Vec<_>>(),
         "attachedRoutes": attached.unwrap_or_default(),
         "conditions": merged(gateway, current, conditions, now),
     })
