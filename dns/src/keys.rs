@@ -3,16 +3,16 @@
 //! They are read from a control server when a DnsZone with keys changes, and kept on disk for restarts. The names and
 //! permissions of the keys come with the DnsZones, so that a removed key is rejected at once.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
 
-use client::{Backoff, Client, Request};
+use client::{Client, Request};
 use model::{
     kinds::{dns_key::secret_bytes, resource::Kind},
     primitives::{name::Name, quantity::Revision},
     wire::dns_keys::{DnsKeyList, ZoneKey},
 };
-use replica::PrivateFile;
-use tokio::{sync::watch, time::sleep};
+use replica::{PrivateFile, SecretFollower, SecretSink};
+use tokio::sync::watch;
 
 use crate::responder::Zones;
 
@@ -20,10 +20,6 @@ use crate::responder::Zones;
 const PATH: &str = "/v1/dns/keys";
 /// Name of the file in the state directory.
 const FILE: &str = "keys.json";
-/// Minimum delay before the next attempt to read the keys.
-const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// Maximum delay before the next attempt to read the keys.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Keys at the newest revision.
 pub(crate) type Keys = watch::Receiver<Arc<KeyRing>>;
@@ -52,99 +48,52 @@ impl KeyRing {
     }
 }
 
-/// DnsZones with keys and their revisions.
-type KeyedZones = BTreeMap<Name, Revision>;
-
-/// Task that reads the keys.
-pub(crate) struct KeyFollower {
-    client: Client,
+/// Receiver of the keys of DnsZones.
+pub(crate) struct KeySink {
     zones: Zones,
     keys: watch::Sender<Arc<KeyRing>>,
-    file: Option<PrivateFile>,
 }
 
-impl KeyFollower {
-    /// Creates the task with the keys in the state directory, if there are some.
-    pub(crate) fn new(client: Client, zones: Zones, directory: Option<PathBuf>) -> Self {
-        let file = directory.map(|directory| PrivateFile { directory, file: FILE });
-        let stored = file.as_ref().map(PrivateFile::load).transpose().unwrap_or_else(|error| {
-            tracing::warn!(%error, "the keys on disk are unusable; waiting for a control server");
-            None
-        });
-        let ring = stored.flatten().map(|list| KeyRing::of(&list)).unwrap_or_default();
-        Self { client, zones, keys: watch::Sender::new(Arc::new(ring)), file }
+/// Creates the task that reads the keys, which begins with those in the state directory, if there are some.
+pub(crate) fn follow(
+    client: Client,
+    zones: Zones,
+    directory: Option<PathBuf>,
+) -> (SecretFollower<KeySink>, Keys) {
+    let file = directory.map(|directory| PrivateFile { directory, file: FILE });
+    let (sender, keys) = watch::channel(Arc::default());
+    (SecretFollower::new(client, file, KeySink { zones, keys: sender }), keys)
+}
+
+impl SecretSink for KeySink {
+    type List = DnsKeyList;
+    type Key = Name;
+
+    const SUBJECT: &'static str = "keys of DNS zones";
+
+    fn request(&self) -> Request {
+        Request::get(PATH)
     }
 
-    /// Returns a receiver of the keys.
-    pub(crate) fn keys(&self) -> Keys {
-        self.keys.subscribe()
-    }
-
-    /// Reads the keys after each change of DnsZones with keys until the task is cancelled.
-    pub(crate) async fn run(mut self) {
-        let mut read = None;
-        let mut backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX);
-        loop {
-            let wanted = self.wanted();
-            if wanted.is_some() && wanted != read {
-                match self.read(wanted.as_ref()).await {
-                    Ok(()) => {
-                        read = wanted;
-                        backoff.reset();
-                    }
-                    Err(cause) => {
-                        tracing::warn!(
-                            server = self.client.url(),
-                            cause,
-                            "cannot read the keys of DNS zones; the last keys stay in use"
-                        );
-                        self.client.use_next();
-                        sleep(backoff.next_random_delay()).await;
-                        continue;
-                    }
-                }
-            }
-            if self.zones.changed().await.is_err() {
-                return std::future::pending().await;
-            }
-        }
-    }
-
-    /// Returns the DnsZones with keys; `None` until the state is known.
-    fn wanted(&mut self) -> Option<KeyedZones> {
+    /// Returns the DnsZones with keys.
+    fn wanted(&mut self) -> Option<BTreeMap<Name, Revision>> {
         let zone = self.zones.borrow_and_update().clone()?;
         let objects = zone.snapshot().list(Kind::DnsZone, None, None);
         let keyed = objects.filter(|object| object.as_dns_zone().is_some_and(|spec| !spec.keys.is_empty()));
         Some(keyed.map(|object| (object.metadata.name.clone(), object.metadata.revision())).collect())
     }
 
-    async fn read(&self, wanted: Option<&KeyedZones>) -> Result<(), String> {
-        let newest = wanted.and_then(|zones| zones.values().max().copied());
-        let list = match newest {
-            None => DnsKeyList { revision: Revision(0), keys: Vec::new() },
-            Some(newest) => {
-                let body = self.client.send(&Request::get(PATH)).await;
-                let body = body.map_err(|error| base::chain(&error))?;
-                let list: DnsKeyList =
-                    serde_json::from_value(body).map_err(|_| "the response cannot be decoded".to_owned())?;
-                if list.revision < newest {
-                    return Err("the server has an older state".to_owned());
-                }
-                list
-            }
-        };
-        let ring = Arc::new(KeyRing::of(&list));
-        let is_changed = self.keys.send_if_modified(|known| {
+    async fn changed(&mut self) -> bool {
+        self.zones.changed().await.is_ok()
+    }
+
+    fn receive(&mut self, list: &DnsKeyList) -> bool {
+        let ring = Arc::new(KeyRing::of(list));
+        self.keys.send_if_modified(|known| {
             let is_changed = *known != ring;
             *known = ring;
             is_changed
-        });
-        if let Some(file) = self.file.as_ref().filter(|_| is_changed)
-            && let Err(error) = file.save(&list)
-        {
-            tracing::warn!(%error, directory = %file.directory.display(), "cannot keep the keys on disk");
-        }
-        Ok(())
+        })
     }
 }
 

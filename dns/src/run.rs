@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     args::{Args, UpstreamServer},
     forward::{CacheOptions, Forwarder},
-    keys::KeyFollower,
+    keys,
     listen::{Certificate, CertificateFiles, Sockets, TLS_PROTOCOL},
     message::TtlLimits,
     metrics::Metrics,
@@ -74,12 +74,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             .filter_map(|url| url.domain().map(str::to_ascii_lowercase))
             .collect(),
     };
-    let key_follower =
-        KeyFollower::new(args.control.client(USER_AGENT)?, zones.clone(), args.state_dir.clone());
+    let key_client = args.control.client(USER_AGENT)?;
+    let (key_follower, keys) = keys::follow(key_client, zones.clone(), args.state_dir.clone());
     let (updates, queue) = UpdateQueue::new();
     let writer = UpdateWriter::new(args.control.client(USER_AGENT)?, zones.clone(), queue);
     let external_dns = external_dns(&args, &zones, &updates).await?;
-    let keys = key_follower.keys();
     let views = (zones.clone(), keys.clone(), updates);
     let responder = Responder::new(options, views, forwarder.clone(), Arc::clone(&metrics));
     let sources = args.listen.iter().map(|address| address.ip()).collect();

@@ -9,24 +9,23 @@ use std::{
     fmt,
     path::PathBuf,
     sync::Arc,
-    time::Duration,
 };
 
-use client::{Backoff, Client, Request};
+use client::{Client, Request};
 use model::{
     http::{CertificateFacts, HttpObjectKey, certified_key},
     kinds::resource::Kind,
     primitives::quantity::Revision,
     wire::certificate_keys::{CertificateKey, CertificateKeyList},
 };
-use replica::PrivateFile;
+use replica::{PrivateFile, SecretFollower, SecretSink};
 use rustls::{
     ServerConfig,
     server::{NoServerSessionStorage, ProducesTickets},
     sign::SingleCertAndKey,
     version::{TLS12, TLS13},
 };
-use tokio::{sync::watch, time::sleep};
+use tokio::sync::watch;
 
 use crate::{metrics::Metrics, state::SharedState};
 
@@ -34,10 +33,6 @@ use crate::{metrics::Metrics, state::SharedState};
 const PATH: &str = "/v1/http/keys";
 /// Name of the file in the state directory.
 const FILE: &str = "keys.json";
-/// Minimum delay before the next attempt to read the certificates.
-const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// Maximum delay before the next attempt to read the certificates.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Protocols over TLS, the preferred one first.
 const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
@@ -61,17 +56,12 @@ impl CertificateRing {
 /// Certificates at the newest revision.
 pub(crate) type Certificates = watch::Receiver<Arc<CertificateRing>>;
 
-/// Certificates and Gateways on which the list depends, with their revisions.
-type KeyedObjects = BTreeMap<(Kind, HttpObjectKey), Revision>;
-
-/// Task that reads the certificates.
-pub(crate) struct KeyFollower {
-    client: Client,
+/// Receiver of the certificates.
+pub(crate) struct CertificateSink {
     states: watch::Receiver<SharedState>,
     ring: watch::Sender<Arc<CertificateRing>>,
     builder: RingBuilder,
     served: Arc<BTreeSet<HttpObjectKey>>,
-    file: Option<PrivateFile>,
 }
 
 /// Source of the rings, whose connections resume with the same tickets.
@@ -126,63 +116,34 @@ impl RingBuilder {
     }
 }
 
-impl KeyFollower {
-    /// Creates the task with the certificates in the state directory, if there are some.
-    pub(crate) fn new(
-        client: Client,
-        states: watch::Receiver<SharedState>,
-        served: Arc<BTreeSet<HttpObjectKey>>,
-        directory: Option<PathBuf>,
-        builder: RingBuilder,
-    ) -> Self {
-        let file = directory.map(|directory| PrivateFile { directory, file: FILE });
-        let stored = file.as_ref().map(PrivateFile::load).transpose().unwrap_or_else(|error| {
-            tracing::warn!(%error, "the certificates on disk are unusable; waiting for a control server");
-            None
-        });
-        let ring = stored.flatten().map(|list| builder.ring(&list)).unwrap_or_default();
-        Self { client, states, ring: watch::Sender::new(Arc::new(ring)), builder, served, file }
+/// Creates the task that reads the certificates, which begins with those in the state directory, if there are some.
+pub(crate) fn follow(
+    client: Client,
+    states: watch::Receiver<SharedState>,
+    served: Arc<BTreeSet<HttpObjectKey>>,
+    directory: Option<PathBuf>,
+    builder: RingBuilder,
+) -> (SecretFollower<CertificateSink>, Certificates) {
+    let file = directory.map(|directory| PrivateFile { directory, file: FILE });
+    let (ring, certificates) = watch::channel(Arc::default());
+    (SecretFollower::new(client, file, CertificateSink { states, ring, builder, served }), certificates)
+}
+
+impl SecretSink for CertificateSink {
+    type List = CertificateKeyList;
+    type Key = (Kind, HttpObjectKey);
+
+    const SUBJECT: &'static str = "keys of certificates";
+
+    fn request(&self) -> Request {
+        let served: Vec<_> = self.served.iter().map(ToString::to_string).collect();
+        Request::get(PATH).query("gateways", (!served.is_empty()).then(|| served.join(",")))
     }
 
-    /// Returns a receiver of the certificates.
-    pub(crate) fn certificates(&self) -> Certificates {
-        self.ring.subscribe()
-    }
-
-    /// Reads the certificates after each change until the task is cancelled.
-    pub(crate) async fn run(mut self) {
-        let mut read = None;
-        let mut backoff = Backoff::new(PAUSE_MIN, PAUSE_MAX);
-        loop {
-            let wanted = self.wanted();
-            if wanted.is_some() && wanted != read {
-                match self.read(wanted.as_ref()).await {
-                    Ok(()) => {
-                        read = wanted;
-                        backoff.reset();
-                    }
-                    Err(cause) => {
-                        tracing::warn!(
-                            server = self.client.url(),
-                            cause,
-                            "cannot read the keys of certificates; the last ones stay in use"
-                        );
-                        self.client.use_next();
-                        sleep(backoff.next_random_delay()).await;
-                        continue;
-                    }
-                }
-            }
-            if self.states.changed().await.is_err() {
-                return std::future::pending().await;
-            }
-        }
-    }
-
-    /// Returns the Certificates of the listeners and the Gateways that name them; `None` until the state is known.
-    fn wanted(&mut self) -> Option<KeyedObjects> {
+    /// Returns the Certificates of the listeners and the Gateways that name them.
+    fn wanted(&mut self) -> Option<BTreeMap<Self::Key, Revision>> {
         let state = self.states.borrow_and_update().clone()?;
-        let mut wanted = KeyedObjects::new();
+        let mut wanted = BTreeMap::new();
         for kind in [Kind::Gateway, Kind::Certificate] {
             for object in state.snapshot().list(kind, None, None) {
                 let is_relevant = object
@@ -197,29 +158,12 @@ impl KeyFollower {
         Some(wanted)
     }
 
-    async fn read(&self, wanted: Option<&KeyedObjects>) -> Result<(), String> {
-        let newest = wanted.and_then(|objects| objects.values().max().copied());
-        let list = match newest {
-            None => CertificateKeyList { revision: Revision(0), keys: Vec::new() },
-            Some(newest) => {
-                let served: Vec<_> = self.served.iter().map(ToString::to_string).collect();
-                let served = (!served.is_empty()).then(|| served.join(","));
-                let body = self.client.send(&Request::get(PATH).query("gateways", served)).await;
-                let body = body.map_err(|error| base::chain(&error))?;
-                let list: CertificateKeyList =
-                    serde_json::from_value(body).map_err(|_| "the response cannot be decoded".to_owned())?;
-                if list.revision < newest {
-                    return Err("the server has an older state".to_owned());
-                }
-                list
-            }
-        };
-        self.ring.send_replace(Arc::new(self.builder.ring(&list)));
-        if let Some(file) = &self.file
-            && let Err(error) = file.save(&list)
-        {
-            tracing::warn!(%error, directory = %file.directory.display(), "cannot keep the keys on disk");
-        }
-        Ok(())
+    async fn changed(&mut self) -> bool {
+        self.states.changed().await.is_ok()
+    }
+
+    fn receive(&mut self, list: &CertificateKeyList) -> bool {
+        self.ring.send_replace(Arc::new(self.builder.ring(list)));
+        true
     }
 }

@@ -17,7 +17,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     args::Args,
     gate::GateTimes,
-    keys::{Certificates, KeyFollower, RingBuilder},
+    keys::{self, Certificates, RingBuilder},
     listen::{Front, Listeners},
     metrics::Metrics,
     proxy::{COPIES_MAX, Proxy, ProxyOptions},
@@ -45,9 +45,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let (sender, states) = watch::channel(restored(&args, &served, &metrics));
     let builder = RingBuilder::new(Arc::clone(&metrics));
     let key_client = args.control.client(USER_AGENT)?;
-    let keys =
-        KeyFollower::new(key_client, states.clone(), Arc::clone(&served), args.state_dir.clone(), builder);
-    let front = Arc::new(front(&args, states.clone(), &metrics, keys.certificates()));
+    let (keys, certificates) =
+        keys::follow(key_client, states.clone(), Arc::clone(&served), args.state_dir.clone(), builder);
+    let front = Arc::new(front(&args, states.clone(), &metrics, certificates));
     let listeners =
         Listeners { addresses: args.address.clone(), states: states.clone(), front: Arc::clone(&front) };
     let sink = RouteSink { served, states: sender, metrics: Arc::clone(&metrics) };

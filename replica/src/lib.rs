@@ -12,10 +12,12 @@ mod control;
 mod follow;
 mod journal;
 mod private_file;
+mod secrets;
 
 pub use self::{
     control::ControlArgs,
     follow::{Follower, StateSink},
     journal::Journal,
     private_file::PrivateFile,
+    secrets::{SecretFollower, SecretList, SecretSink},
 };
