@@ -116,6 +116,9 @@ pub struct Global {
     /// Print each request to stderr as a `curl` command
     #[arg(long, global = true)]
     pub show_request: bool,
+    /// Context whose settings file has the servers in `api`; `None` if they have another source.
+    #[arg(skip)]
+    pub context_of_api: Option<Name>,
     /// True if `token_file` is from the settings file.
     #[arg(skip)]
     pub is_token_file_from_settings: bool,

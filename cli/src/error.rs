@@ -13,7 +13,7 @@ pub enum ExitCode {
     Failed,
     /// The command line is invalid.
     Usage,
-    /// Negative result: problems in `status` or `doctor`, changes in `plan`, harm in `what-if`, or a state that
+    /// Negative result: problems in `status` or `doctor`, a failing step in `explain`, changes in `plan`, harm in `what-if`, or a state that
     /// `confirm` shows for confirmation.
     Problems,
     /// The server is unreachable or did not respond in time.
@@ -145,6 +145,11 @@ impl Failure {
     /// Creates a usage error with a hint.
     pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Usage { message: message.into(), hint: Some(hint.into()) }
+    }
+
+    /// Returns true if the server sent no usable response, so that its URL may be wrong.
+    pub(crate) const fn is_of_connection(&self) -> bool {
+        matches!(self, Self::Control(Error::Unreachable { .. } | Error::Unexpected { .. }))
     }
 
     /// Adds the names of the objects in the request to a rejection. Other failures stay unchanged.

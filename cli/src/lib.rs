@@ -70,11 +70,18 @@ async fn run_command(arguments: &[OsString], terminal: &mut Terminal) -> ExitCod
             return if error.use_stderr() { ExitCode::Usage } else { ExitCode::Success };
         }
     };
+    let context = cli.global.context_of_api.clone();
     let result = commands::traced::run(cli, arguments, terminal).await;
     match result.and_then(|code| terminal.flush().map(|()| code).map_err(Failure::from)) {
         Ok(code) => code,
         Err(failure) => {
             terminal.report(&failure);
+            if let Some(context) = context.filter(|_| failure.is_of_connection()) {
+                terminal.note(&format!(
+                    "  hint: the URL is that of context {context}; `tidegate login URL --name {context}` replaces it, \
+                     `tidegate context delete {context}` removes it"
+                ));
+            }
             failure.exit_code()
         }
     }

@@ -205,14 +205,58 @@ pub(crate) fn parse_kind(word: &str) -> Result<Kind, String> {
 }
 
 fn unknown(word: &str) -> String {
+    if let Some(similar) = similar(word) {
+        return format!("`{word}` is not a kind; did you mean `{similar}`?");
+    }
     let known: Vec<String> =
         WORDS.iter().map(|(_, [plural, _, short])| format!("{plural} ({short})")).collect();
     format!("`{word}` is not a kind; available kinds: {}", known.join(", "))
 }
 
+/// Returns the name of a kind that differs from a word by at most two characters. Short words are similar to
+/// everything, so they have none.
+fn similar(word: &str) -> Option<&'static str> {
+    const SHORTEST: usize = 5;
+    let lower = word.to_ascii_lowercase();
+    let names = WORDS.iter().flat_map(|(_, [plural, singular, _])| [*plural, *singular]);
+    let near = names.map(|name| (distance(&lower, name), name)).filter(|(distance, _)| *distance <= 2);
+    near.min_by_key(|(distance, _)| *distance).map(|(_, name)| name).filter(|_| word.len() >= SHORTEST)
+}
+
+/// Returns the number of characters to insert, delete or replace that turns one word into the other.
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (at, character) in from.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], at + 1);
+        for (column, other) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(character != *other);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(row[column] + 1).min(diagonal + 1);
+        }
+    }
+    row[to.len()]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_misspelled_kind_is_answered_with_the_similar_one() {
+        for (word, meant) in [
+            ("servces", "services"),
+            ("Serivces", "services"),
+            ("adresspool", "addresspool"),
+            ("nodess", "nodes"),
+        ] {
+            let error = word.parse::<Resource>().unwrap_err();
+            assert!(error.ends_with(&format!("did you mean `{meant}`?")), "{error}");
+        }
+        for word in ["pods", "xy", "deployment"] {
+            assert!(word.parse::<Resource>().unwrap_err().contains("available kinds"), "{word}");
+        }
+    }
 
     #[test]
     fn every_word_names_its_kind_in_any_case() {

@@ -12,6 +12,8 @@ use crate::report::Report;
 pub(crate) struct Fields<'a> {
     left: BTreeMap<&'a str, &'a Value>,
     at: String,
+    /// Names of the fields that the translation knows, as far as it has asked for them.
+    known: Vec<String>,
 }
 
 impl<'a> Fields<'a> {
@@ -21,7 +23,7 @@ impl<'a> Fields<'a> {
         let fields = value.as_object().into_iter().flatten();
         // A null field counts as absent.
         let left = fields.filter(|(_, value)| !value.is_null()).map(|(key, value)| (key.as_str(), value));
-        Self { left: left.collect(), at: at.into() }
+        Self { left: left.collect(), at: at.into(), known: Vec::new() }
     }
 
     /// Returns the path in the document of the field `key` of this object.
@@ -31,6 +33,7 @@ impl<'a> Fields<'a> {
 
     /// Removes and returns a field.
     pub(crate) fn take(&mut self, key: &str) -> Option<&'a Value> {
+        self.known.push(key.to_owned());
         self.left.remove(key)
     }
 
@@ -89,7 +92,34 @@ impl<'a> Fields<'a> {
     /// Reports the fields that no translation has removed as unsupported.
     pub(crate) fn rest(self, report: &mut Report) {
         for key in self.left.keys() {
-            report.ignored(&self.path(key), "not supported");
+            let similar = self.known.iter().find(|known| known.eq_ignore_ascii_case(key));
+            let reason = similar.map_or_else(
+                || "not supported".to_owned(),
+                |similar| format!("unknown field; did you mean `{similar}`?"),
+            );
+            report.ignored(&self.path(key), &reason);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_field_that_differs_in_case_is_answered_with_its_name() {
+        let value = json!({ "autoassign": false, "other": 1 });
+        let mut fields = Fields::of(&value, "spec");
+        let mut report = Report::default();
+        assert_eq!(fields.flag("autoAssign", false, &mut report), None);
+        fields.rest(&mut report);
+        let lines: Vec<_> = report.lines().map(|(_, _, text)| text.to_owned()).collect();
+        assert!(
+            lines[0].contains("spec.autoassign") && lines[0].contains("did you mean `autoAssign`?"),
+            "{lines:?}"
+        );
+        assert!(lines[1].contains("spec.other") && lines[1].contains("not supported"), "{lines:?}");
     }
 }

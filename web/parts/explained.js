@@ -8,8 +8,9 @@ import { Field } from './field.js';
 import { Shape, State } from './state.js';
 import { Panel } from './view.js';
 
-const STATES = { Fine: 'ok', Broken: 'unreachable', Unknown: 'unknown' };
-const TONES = { Fine: 'ok', Broken: 'worst', Unknown: 'none' };
+const STATES = { Fine: 'ok', Broken: 'unreachable', Unknown: 'unknown', Pending: 'unknown' };
+const WORDS = { Broken: 'Broken', Unknown: 'Not known', Pending: 'In progress' };
+const TONES = { Fine: 'ok', Broken: 'worst', Unknown: 'none', Pending: 'none' };
 const spaced = (about) => about.replace(/([a-z])([A-Z])/g, (_, a, b) => `${a} ${b.toLowerCase()}`);
 
 /** Steps from the top to the bottom; after one that is broken the line does not go on. */
@@ -17,7 +18,7 @@ export function Steps({ steps, label }) {
   return html`<ol class="steps" aria-label=${label}>
     ${steps.map((step, at) => html`<li key=${`${step.about} ${at}`} class=${`step tone-${TONES[step.state] ?? 'none'}`} data-step=${step.about} data-state=${step.state}>
       <span class="step-mark"><${Shape} state=${STATES[step.state]} size=${14} /></span>
-      <div><p class="step-about">${spaced(step.about)}${step.state !== 'Fine' && html` <${State} state=${STATES[step.state]} text=${step.state === 'Broken' ? 'Broken' : 'Not known'} />`}</p>
+      <div><p class="step-about">${spaced(step.about)}${step.state !== 'Fine' && html` <${State} state=${STATES[step.state]} text=${WORDS[step.state]} />`}</p>
         <p class="step-outcome">${step.outcome}</p>
         ${step.why && html`<p class="step-why">${step.why}</p>`}
         ${step.hint && html`<p class="step-hint">What helps: ${step.hint}</p>`}</div>

@@ -111,6 +111,8 @@ impl Convergence {
         after: ReportedAfter,
         now: Instant,
     ) {
+        // A node that joins catches up with changes from before its first report.
+        let after = if before.is_none() { ReportedAfter::Silence } else { after };
         let silent_until = self.silent_until(node, after, now);
         // A node repeats the same report every few seconds.
         if before == Some(at) {
@@ -124,8 +126,7 @@ impl Convergence {
                 break;
             }
             let took = millis_between(curve.committed, now);
-            let is_after_silence =
-                before.is_none() || silent_until.is_some_and(|until| curve.committed < until);
+            let is_after_silence = silent_until.is_some_and(|until| curve.committed < until);
             let steps = curve.nodes.entry(node.clone()).or_default();
             if steps.verified.is_none() {
                 steps.is_after_silence |= is_after_silence;
@@ -224,20 +225,21 @@ mod tests {
         let (book, start) = (Convergence::default(), Instant::now());
         let node = Name::parse("n1").unwrap();
         let later = |ms| start + Duration::from_millis(ms);
-        book.record_revisions(&[Revision(1), Revision(2)], start);
-        book.concerns_nodes(Revision(2));
+        book.record_revisions(&[Revision(1)], start);
         let take = |before, at, ms| {
             book.record_report(&node, Epoch(1), (before, at), ReportedAfter::Lease, later(ms))
         };
         take(None, ladder(1, 1, 1), 5);
+        book.record_revisions(&[Revision(2)], later(5));
+        book.concerns_nodes(Revision(2));
         take(Some(ladder(1, 1, 1)), ladder(2, 1, 1), 7);
         take(Some(ladder(2, 1, 1)), ladder(2, 2, 2), 9);
         let verified =
             |revision| book.of(Revision(revision), later(10)).map(|(nodes, _)| nodes[&node].verified);
-        assert_eq!((verified(1), verified(2)), (Some(Some(5)), Some(Some(9))));
-        let steps = Steps { received: Some(7), applied: Some(9), verified: Some(9), is_after_silence: false };
+        assert_eq!((verified(1), verified(2)), (Some(Some(5)), Some(Some(4))));
+        let steps = Steps { received: Some(2), applied: Some(4), verified: Some(4), is_after_silence: false };
         let change =
-            ChangeProgress { revision: Revision(2), age_ms: 10, nodes: [(node.clone(), steps)].into() };
+            ChangeProgress { revision: Revision(2), age_ms: 5, nodes: [(node.clone(), steps)].into() };
         assert_eq!(book.changes(later(10)), [change], "the first does not concern nodes");
         // A commit of another server, seen after the report that includes it.
         book.record_revisions(&[Revision(3)], later(10));
@@ -270,5 +272,26 @@ mod tests {
             nodes[&node].is_after_silence
         };
         assert_eq!([2, 3, 4].map(is_after_silence), [true, true, false]);
+    }
+
+    /// A node that joins five minutes after the last change has no lag.
+    #[test]
+    fn changes_before_the_first_report_of_a_node_are_not_measured() {
+        let (book, start) = (Convergence::default(), Instant::now());
+        let node = Name::parse("n1").unwrap();
+        let later = |ms| start + Duration::from_millis(ms);
+        book.record_revisions(&[Revision(1), Revision(2)], start);
+        let take = |before, at, ms| {
+            book.record_report(&node, Epoch(1), (before, at), ReportedAfter::Lease, later(ms))
+        };
+        take(None, ladder(0, 0, 0), 294_000);
+        take(Some(ladder(0, 0, 0)), ladder(2, 2, 2), 294_010);
+        book.record_revisions(&[Revision(3)], later(294_020));
+        take(Some(ladder(2, 2, 2)), ladder(3, 3, 3), 294_030);
+        let is_after_silence = |revision| {
+            let (nodes, _) = book.of(Revision(revision), later(300_000)).unwrap();
+            nodes[&node].is_after_silence
+        };
+        assert_eq!([1, 2, 3].map(is_after_silence), [true, true, false]);
     }
 }

@@ -325,8 +325,9 @@ mod tests {
     #[tokio::test]
     async fn convergence_compares_with_the_previous_report() {
         let fixture = Fixture::new().await;
-        fixture.observations.convergence.record_revisions(&[Revision(1), Revision(2)], Instant::now());
+        fixture.observations.convergence.record_revisions(&[Revision(1)], Instant::now());
         fixture.apply(1, json!({})).await;
+        fixture.observations.convergence.record_revisions(&[Revision(2)], Instant::now());
         fixture.apply(2, json!({})).await;
         let is_first = |revision| {
             let (nodes, _) = fixture.observations.convergence.of(Revision(revision), Instant::now())?;

@@ -10,7 +10,7 @@ use super::history;
 /// Arguments of `delete`.
 #[derive(Debug, Args)]
 pub struct Delete {
-    /// Objects to delete: KIND NAME…, or KIND/NAME…; with -l or --all only KIND, or several kinds separated by commas
+    /// Objects to delete: KIND NAME…, or KIND/NAME…; several kinds are separated by commas. With -l or --all only KIND
     #[arg(value_name = "KIND NAME", conflicts_with = "filename", value_parser = NonEmptyStringValueParser::new())]
     pub words: Vec<String>,
     /// Delete the objects that match this label selector

@@ -3,7 +3,10 @@
 use std::{str::FromStr, time::Duration};
 
 use clap::Args;
-use model::{kinds::resource::Kind, primitives::name::Namespace};
+use model::{
+    kinds::resource::Kind,
+    primitives::name::{Name, Namespace},
+};
 
 use super::parse_timeout;
 use crate::resource::Resource;
@@ -14,7 +17,7 @@ const SECONDS_MAX: u64 = 30 * 86_400;
 /// Object that is taken out of service or put back, as given on the command line.
 #[derive(Debug, Args)]
 pub struct DrainArguments {
-    /// Type of the object (endpoint, workload, node or service), or TYPE/NAME
+    /// Type of the object (endpoint, workload, node or service), or TYPE/NAME; a name alone is that of a Node
     #[arg(value_name = "TYPE")]
     pub target: DrainTarget,
     /// Name of the object, or NAMESPACE/NAME; for an endpoint, its address
@@ -80,6 +83,10 @@ impl FromStr for DrainTarget {
             Ok(Resource::Object(Kind::Workload)) => What::Workload,
             Ok(Resource::Object(Kind::Node)) => What::Node,
             Ok(Resource::Object(Kind::Service)) => What::Service,
+            // As in `kubectl drain NODE`.
+            Err(_) if name.is_none() && Name::parse(word).is_ok() => {
+                return Ok(Self { what: What::Node, name: Some(word.to_owned()) });
+            }
             Ok(Resource::Object(_)) | Err(_) => {
                 return Err(format!("must be endpoint, workload, node or service, as in `node/{word}`"));
             }
@@ -187,7 +194,9 @@ mod tests {
         assert_eq!(subject("svc", Some("shop/web")).as_deref(), Ok("service shop web"));
         assert_eq!(subject("service/shop/web", None).as_deref(), Ok("service shop web"));
         assert_eq!(subject("endpoint", Some("2001:db8::1")).as_deref(), Ok("endpoint default 2001:db8::1"));
-        assert!(subject("a", None).unwrap_err().contains("node/a"));
+        assert_eq!(subject("node1", None).as_deref(), Ok("node default node1"));
+        assert!(subject("pool", Some("a")).unwrap_err().contains("node/pool"));
+        assert!(subject("a", Some("b")).is_err());
         assert!(subject("node", None).is_err() && subject("node/a", Some("b")).is_err());
     }
 

@@ -10,12 +10,15 @@ use crate::resource::ServiceName;
 pub(super) const EXPLAIN_HELP: &str = "\
 Follows the desired state step by step and compares it with the kernels of the nodes, read at the time of
 the request. Reports the first failing step and the first difference. Sends no packets.
+Exits with code 3 if a step fails.
 
 Examples:
   tidegate explain 198.51.100.7 '->' 203.0.113.10:443/tcp
   tidegate explain 10.1.1.2 '[fd00:96::10]:53/udp' --at node-1
   tidegate explain 203.0.113.10         why the address does or does not respond
   tidegate explain 203.0.113.10:443     one port of it, as a typical client sees it
+  tidegate explain 203.0.113.10 --from 198.51.100.7
+                                        the packet of a client to its first port
   tidegate explain web -n shop          all paths to the endpoints, on each node
   tidegate explain web --graph=mermaid  chain graph of the Service
   tidegate explain web -o json          complete result
@@ -47,7 +50,7 @@ pub struct Explain {
     /// Namespace of the Service
     #[arg(short, long, default_value = "default", value_parser = Namespace::parse)]
     pub namespace: Namespace,
-    /// Address of the client. With `dns`, the namespace of its Workload selects the search path; with `http`, endpoints receive
+    /// Address of the client of a virtual address. With `dns`, the namespace of its Workload selects the search path; with `http`, endpoints receive
     /// it in X-Forwarded-For
     #[arg(long, value_name = "ADDRESS")]
     pub from: Option<IpAddr>,

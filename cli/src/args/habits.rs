@@ -58,6 +58,23 @@ pub(crate) fn in_usual_order(words: &[OsString]) -> Vec<OsString> {
                 moved.clear();
                 kept.push("--help".into());
             }
+            "create" => {
+                let next = words.next();
+                let is_file = next.as_ref().and_then(|next| next.to_str()).is_some_and(is_file_option);
+                kept.push(if is_file { "apply".into() } else { word });
+                if is_file { &mut moved } else { &mut kept }.extend(next);
+                break;
+            }
+            "top" => {
+                kept.push(word);
+                let next = words.next();
+                kept.extend(next.map(|next| match next.to_str() {
+                    Some("node" | "no") => "nodes".into(),
+                    Some("service" | "svc") => "services".into(),
+                    Some(_) | None => next,
+                }));
+                break;
+            }
             "api-resources" => {
                 kept.extend(["api".into(), "resources".into()]);
                 break;
@@ -66,8 +83,12 @@ pub(crate) fn in_usual_order(words: &[OsString]) -> Vec<OsString> {
                 let next = words.next();
                 let is_namespaces =
                     |word: &OsString| matches!(word.to_str(), Some("namespaces" | "namespace" | "ns"));
+                let is_events = |word: &OsString| matches!(word.to_str(), Some("events" | "event" | "ev"));
                 if next.as_ref().is_some_and(is_namespaces) {
                     kept.push("namespaces".into());
+                } else if next.as_ref().is_some_and(is_events) {
+                    // Unknown as a subcommand too, so that the remedy is printed.
+                    kept.extend(next);
                 } else {
                     kept.push(word);
                     moved.extend(next);
@@ -84,6 +105,10 @@ pub(crate) fn in_usual_order(words: &[OsString]) -> Vec<OsString> {
     kept.extend(moved);
     kept.extend(words);
     without_dry_run_values(kept)
+}
+
+fn is_file_option(word: &str) -> bool {
+    word.starts_with("--filename") || (word.starts_with("-f") && !word.starts_with("--"))
 }
 
 /// Replaces `--dry-run=server` and `--dry-run=client` by `--dry-run`, because previews are always made by the server, and
@@ -130,6 +155,12 @@ mod tests {
             ("tidegate get help", "tidegate get help"),
             ("tidegate get ns -o json", "tidegate namespaces -o json"),
             ("tidegate api-resources", "tidegate api resources"),
+            ("tidegate create -f web.yaml", "tidegate apply -f web.yaml"),
+            ("tidegate create --filename=web.yaml", "tidegate apply --filename=web.yaml"),
+            ("tidegate -n shop create svc web", "tidegate create svc -n shop web"),
+            ("tidegate top node", "tidegate top nodes"),
+            ("tidegate top svc", "tidegate top services"),
+            ("tidegate get events -A", "tidegate events -A"),
             ("tidegate apply -f a --dry-run=server", "tidegate apply -f a --dry-run"),
             ("tidegate apply --dry-run=none -f a", "tidegate apply -f a"),
             ("tidegate env -- --dry-run=none", "tidegate env -- --dry-run=none"),

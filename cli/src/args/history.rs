@@ -87,8 +87,8 @@ pub struct Rollback {
     /// Preview the result without changing anything
     #[arg(long)]
     pub dry_run: bool,
-    /// Undo your last change without asking
-    #[arg(short, long, conflicts_with = "revision")]
+    /// Do not ask. Without a terminal, only an undo of your last change asks
+    #[arg(short, long)]
     pub yes: bool,
     /// Reason for the change, and permission for large removals.
     #[command(flatten)]

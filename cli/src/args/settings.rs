@@ -1,7 +1,10 @@
 //! Settings of the command: flags take precedence over environment variables, both over the file
 //! `tidegate/config.toml` in the user's configuration directory.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use ::settings::{FileError, Rules, SettingsFile};
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, parser::ValueSource};
@@ -56,6 +59,7 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Cli, ParseError> {
     let variable = std::env::var(namespace::VARIABLE).ok();
     let is_help = |word: &OsString| matches!(word.to_str(), Some("-h" | "--help"));
     let bare = if words.iter().any(is_help) { groups::for_help() } else { Cli::command() };
+    let bare = without_empty_variables(bare);
     let variable = variable.as_deref().filter(|text| !text.is_empty());
     let command = namespace::with_default(bare.clone(), namespace::VARIABLE, variable)?;
     let matches = command.clone().try_get_matches_from(&words)?;
@@ -79,6 +83,10 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Cli, ParseError> {
     let matches = command.try_get_matches_from(&words)?;
     let mut cli = Cli::from_arg_matches(&matches)?;
     let is_from_file = |id: &str| matches.value_source(id) == Some(ValueSource::DefaultValue);
+    cli.global.context_of_api = Some(&path)
+        .filter(|_| is_from_file("api") && !cli.global.api.is_empty())
+        .filter(|path| path.parent().and_then(Path::file_name).is_some_and(|name| name == "contexts"))
+        .and_then(|path| Name::parse(&path.file_stem()?.to_string_lossy()).ok());
     cli.global.is_token_file_from_settings = is_from_file("token_file") && !is_of_context;
     // CA file and pin are taken from the same source: a pin given as a flag is not weakened by the CAs of the
     // file.
@@ -139,6 +147,14 @@ fn settings_file(matches: &ArgMatches) -> Result<Option<PathBuf>, Failure> {
         format!("there is no context {name}"),
         "`tidegate context list` lists the contexts, `tidegate login URL` creates one",
     ))
+}
+
+/// Treats empty environment variables as unset, because shells have no other way to unset one for a single command.
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    command.mut_args(|arg| {
+        let is_empty = arg.get_env().and_then(std::env::var_os).is_some_and(|text| text.is_empty());
+        if is_empty { arg.env("TIDEGATE_VARIABLE_THAT_IS_NEVER_SET") } else { arg }
+    })
 }
 
 /// Makes the connection independent of environment variables, for a context that is given explicitly.

@@ -62,6 +62,12 @@ pub(crate) async fn run(
     let results: Vec<ApplyResult> = decode_items(&preview, "/results");
     if let Some(existing) = results.iter().find(|result| word(&result.action) != "created") {
         let name = object_name(&existing.object);
+        if name.starts_with("endpointset/") && results.iter().any(|one| word(&one.action) == "created") {
+            return Err(Failure::usage(
+                format!("{name} exists, although the Service does not"),
+                format!("delete it first: `tidegate delete {name}`, or use another name"),
+            ));
+        }
         return Err(Failure::usage(
             format!("{name} exists"),
             format!("use another name, or change the object: `tidegate edit {name}`"),

@@ -28,6 +28,8 @@ use crate::{
 
 /// Maximum number of missing objects that a command names.
 const MISSING_NAMED_MAX: usize = 20;
+/// Maximum number of deleted Services whose EndpointSets a command looks up, one request each.
+const SERVICES_LOOKED_AT_MAX: usize = 20;
 
 pub(crate) async fn run(
     client: &Client,
@@ -58,9 +60,33 @@ pub(crate) async fn run(
             "repair the endpoints, or remove spec.healthCheck from the Service",
         ));
     }
-    match &keys[..] {
-        [only] => one(client, &arguments, only, terminal).await,
-        several => many(client, &arguments, several, terminal).await,
+    let code = match &keys[..] {
+        [only] => one(client, &arguments, only, terminal).await?,
+        several => many(client, &arguments, several, terminal).await?,
+    };
+    if !arguments.dry_run && arguments.filename.is_none() {
+        name_remaining_endpoints(client, &keys, terminal).await;
+    }
+    Ok(code)
+}
+
+/// Names the EndpointSets that remain after their Services were deleted and have the names of these, as those of
+/// `create service` do. A lookup that fails is ignored, because the deletion succeeded.
+async fn name_remaining_endpoints(client: &Client, deleted: &[ObjectKey], terminal: &mut Terminal) {
+    let sets = deleted.iter().filter(|key| key.kind == Kind::Service);
+    let sets = sets.map(|key| ObjectKey { kind: Kind::EndpointSet, ..key.clone() });
+    let remaining = sets.filter(|set| !deleted.contains(set)).take(SERVICES_LOOKED_AT_MAX);
+    for set in remaining.collect::<Vec<_>>() {
+        let Ok(object) = client.send(Request::get(set.path())).await else { continue };
+        if object.pointer("/spec/service").and_then(Value::as_str) != Some(set.name.as_str()) {
+            continue;
+        }
+        let namespace = set.namespace.as_ref().filter(|namespace| namespace.as_str() != "default");
+        let namespace = namespace.map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
+        let name = &set.name;
+        terminal.note(&format!(
+            "endpointset/{name}, which has the endpoints of the Service, remains: `tidegate delete eps {name}{namespace}` deletes it"
+        ));
     }
 }
 
@@ -194,6 +220,11 @@ fn keys(arguments: &Delete) -> Result<Vec<ObjectKey>, Failure> {
             }
         };
         return words.iter().map(split).collect();
+    }
+    if first.contains(',') && !rest.is_empty() {
+        let kinds: Vec<Kind> = first.split(',').map(kind).collect::<Result<_, _>>()?;
+        let all = kinds.into_iter().flat_map(|kind| rest.iter().map(move |name| key(kind, name)));
+        return all.collect();
     }
     let kind = kind(first)?;
     if rest.is_empty() {

@@ -28,7 +28,11 @@ pub(crate) async fn run(
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
     let subject = arguments.subject().map_err(|message| Failure::Usage { message, hint: None })?;
-    let Explain { at, namespace, desired_only, graph, output, .. } = arguments;
+    let Explain { at, namespace, desired_only, graph, output, from, .. } = arguments;
+    let subject = match from {
+        Some(source) => seen_from(client, subject, source).await?,
+        None => subject,
+    };
     let request = match &subject {
         ExplainSubject::Packet { source, destination, protocol } => packet(*source, *destination, protocol),
         ExplainSubject::Frontend { destination, protocol } => {
@@ -72,7 +76,39 @@ pub(crate) async fn run(
         ExplainOutput::Yaml => document(&answer, Document::Yaml),
     };
     terminal.print(&text)?;
-    Ok(ExitCode::Success)
+    let is_broken = answer.get("broken").is_some_and(|broken| !broken.is_null());
+    Ok(if is_broken { ExitCode::Problems } else { ExitCode::Success })
+}
+
+/// Replaces an address, with or without a port, by the packet of the client `source` to it. An address without a port
+/// stands for the first port of its Service.
+async fn seen_from(
+    client: &Client,
+    subject: ExplainSubject,
+    source: IpAddr,
+) -> Result<ExplainSubject, Failure> {
+    let (destination, protocol) = match subject {
+        ExplainSubject::Frontend { destination, protocol } => (destination, protocol),
+        ExplainSubject::Address(address) => {
+            let packets = sample_packets(client, address).await?;
+            let Some(packet) = packets.first() else {
+                // The explanation of the address tells why no packet to it can be traced.
+                return Ok(ExplainSubject::Address(address));
+            };
+            (SocketAddr::new(address, packet.port.get()), packet.protocol.as_str())
+        }
+        ExplainSubject::Packet { .. } | ExplainSubject::Service(_) => {
+            return Err(Failure::usage(
+                "--from is the client of an address, `dns` or `http`",
+                "`tidegate explain CLIENT '->' ADDRESS:PORT` traces a packet of one client",
+            ));
+        }
+    };
+    if source.is_ipv4() != destination.is_ipv4() {
+        let message = format!("{source} and {} are of different IP families", destination.ip());
+        return Err(Failure::Usage { message, hint: None });
+    }
+    Ok(ExplainSubject::Packet { source, destination, protocol })
 }
 
 /// Path of an explanation, reduced to its packet.
@@ -89,16 +125,22 @@ fn packet(source: IpAddr, destination: SocketAddr, protocol: &'static str) -> Re
         .query("port", Some(destination.port().to_string()))
 }
 
+/// Returns the packets by which the server explains an address.
+async fn sample_packets(client: &Client, address: IpAddr) -> Result<Vec<Packet>, Failure> {
+    let request = Request::get("/v1/explain")
+        .query("destination", Some(address.to_string()))
+        .query("desiredOnly", Some("true"));
+    let paths: Vec<SamplePath> = decode_items(&client.send(request).await?, "/paths");
+    Ok(paths.into_iter().map(|path| path.packet).collect())
+}
+
 /// Returns the source address of a packet that the Service at `destination` accepts, as proposed by the server. For an
 /// address without a Service, returns an address for documentation (RFC 5737, RFC 3849).
 async fn typical_client(client: &Client, destination: SocketAddr, protocol: &str) -> Result<IpAddr, Failure> {
-    let request = Request::get("/v1/explain")
-        .query("destination", Some(destination.ip().to_string()))
-        .query("desiredOnly", Some("true"));
-    let paths: Vec<SamplePath> = decode_items(&client.send(request).await?, "/paths");
-    let packets = || paths.iter().map(|path| path.packet);
+    let packets = sample_packets(client, destination.ip()).await?;
+    let packets = || packets.iter();
     let is_same =
-        |packet: &Packet| packet.port.get() == destination.port() && packet.protocol.as_str() == protocol;
+        |packet: &&Packet| packet.port.get() == destination.port() && packet.protocol.as_str() == protocol;
     let proposed = packets().find(is_same).or_else(|| packets().next()).map(|packet| packet.source);
     let proposed = proposed.filter(|source| source.is_ipv4() == destination.is_ipv4());
     Ok(proposed.unwrap_or(if destination.is_ipv4() {

@@ -7,6 +7,11 @@ use crate::{error::Failure, output::Terminal};
 /// Maximum length of the answer to the prompt, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64;
 
+/// Returns true if stdin is a terminal, so that questions can be answered.
+pub(crate) fn is_possible() -> bool {
+    io::stdin().is_terminal()
+}
+
 /// Asks `question` on the terminal, unless `is_confirmed` is true.
 ///
 /// # Errors

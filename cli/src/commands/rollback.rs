@@ -29,6 +29,14 @@ pub(crate) async fn run(
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
     let Some(revision) = arguments.revision else { return undo(client, &arguments, terminal).await };
+    if !arguments.dry_run && !arguments.yes && prompt::is_possible() {
+        let preview = client.send(request(&arguments, revision, arguments.only, true)).await?;
+        if !items(&preview, "/results").is_empty() {
+            apply::print_outcomes(&preview, true, terminal)?;
+            let what = if arguments.only { "undo this change?" } else { "restore this state?" };
+            prompt::confirm(what, false, "use --yes", terminal)?;
+        }
+    }
     let answer = client.send(request(&arguments, revision, arguments.only, arguments.dry_run)).await?;
     if items(&answer, "/results").is_empty() {
         terminal.note(&format!("nothing to do: all objects are as they were at revision {revision}"));

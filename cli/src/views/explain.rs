@@ -106,6 +106,7 @@ fn step(out: &mut String, step: &Step, style: Style) {
         StepState::Fine => ("ok", Tone::Good),
         StepState::Broken => ("BROKEN", Tone::Bad),
         StepState::Unknown => ("?", Tone::Waiting),
+        StepState::Pending => ("wait", Tone::Waiting),
     };
     let mark = style.paint(tone, &format!("{mark:<6}"));
     line(out, &format!("  {mark}  {:<18}  {}", word(&step.about), clean(&step.outcome)));

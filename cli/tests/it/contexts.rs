@@ -29,6 +29,20 @@ fn run(home: &Path, words: &[&str], variables: &[(&str, &str)]) -> (i32, String,
     ended(command.output().unwrap())
 }
 
+/// The URL of a context is an obvious suspect if its server cannot be reached.
+#[test]
+fn a_failed_connection_names_the_context_of_the_url() {
+    let home = tempfile::tempdir().unwrap();
+    let contexts = home.path().join("tidegate/contexts");
+    fs::create_dir_all(&contexts).unwrap();
+    fs::write(contexts.join("quickstart.toml"), "api = [\"http://127.0.0.1:1\"]\n").unwrap();
+    fs::write(home.path().join("tidegate/context"), "quickstart\n").unwrap();
+    let (code, _, err) = run(home.path(), &["get", "nodes"], &[]);
+    assert!(code == 4 && err.contains("`tidegate context delete quickstart`"), "{code} {err}");
+    let (_, _, err) = run(home.path(), &["get", "nodes", "--api", "http://127.0.0.1:1"], &[]);
+    assert!(!err.contains("context delete"), "{err}");
+}
+
 #[test]
 fn a_login_is_stored_and_used_and_one_of_several_contexts_is_chosen() {
     let home = tempfile::tempdir().unwrap();
@@ -55,6 +69,7 @@ fn a_login_is_stored_and_used_and_one_of_several_contexts_is_chosen() {
         "node/one\n"
     );
     assert_eq!(run(home.path(), &nodes, &[("TIDEGATE_CONTEXT", "first")]).1, "node/one\n");
+    assert_eq!(run(home.path(), &nodes, &[("TIDEGATE_API", "")]).1, "node/two\n", "empty is unset");
     let (_, out, err) = run(home.path(), &nodes, &[("TIDEGATE_API", &one.url)]);
     assert_eq!(out, "node/one\n", "a variable takes precedence over the current context: {err}");
     assert_eq!(run(home.path(), &["context", "use", "first"], &[]).1, "context first is current\n");

@@ -58,21 +58,21 @@ fn an_answer_that_is_no_failure_of_the_server_is_the_answer() {
 /// F016: a failover after the loss of a server does not apply a write twice.
 #[test]
 fn f016_a_write_goes_to_another_server_only_when_the_first_cannot_have_it() {
-    let deleted = r#"{"kind":"Service","metadata":{"name":"a"}}"#;
+    let deleted = r#"{"kind":"Workload","metadata":{"name":"a"}}"#;
     let good = Stub::fixed("200 OK", JSON, deleted);
-    let (code, out, err) = run(&format!("{},{}", closed(), good.url), &["delete", "svc", "a"]);
-    assert_eq!((code, out.as_str()), (0, "service/a deleted\n"), "{err}");
+    let (code, out, err) = run(&format!("{},{}", closed(), good.url), &["delete", "wl", "a"]);
+    assert_eq!((code, out.as_str()), (0, "workload/a deleted\n"), "{err}");
     assert_eq!(good.first_lines().len(), 1);
 
     let not_ready = Stub::fixed("503 Service Unavailable", PROBLEM, UNAVAILABLE);
     for (first, expected) in [(cuts(), 4), (not_ready, 1)] {
         let other = Stub::fixed("200 OK", JSON, deleted);
-        let (code, _, err) = run(&format!("{},{}", first.url, other.url), &["delete", "svc", "a"]);
+        let (code, _, err) = run(&format!("{},{}", first.url, other.url), &["delete", "wl", "a"]);
         assert_eq!(code, expected, "{err}");
         assert_eq!((first.first_lines().len(), other.first_lines().len()), (1, 0), "it is not sent twice");
         // A dry run may be retried on any server.
         let (code, _, err) =
-            run(&format!("{},{}", first.url, other.url), &["delete", "svc", "a", "--dry-run"]);
+            run(&format!("{},{}", first.url, other.url), &["delete", "wl", "a", "--dry-run"]);
         assert_eq!((code, other.first_lines().len()), (0, 1), "{err}");
     }
 }

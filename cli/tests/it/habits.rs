@@ -58,7 +58,7 @@ fn help_version_and_unknown_subcommands_are_answered_without_a_server() {
     let (code, out, err) = run(nowhere, &["replace", "-f", "web.yaml"]);
     assert_eq!((code, out.as_str()), (2, ""));
     assert!(err.contains("no command `replace`") && err.contains("tidegate apply -f"), "{err}");
-    for words in [&["drain", "node1"][..], &["drain", "svc", "a/b/c"], &["drain", "svc/a/b/c"]] {
+    for words in [&["drain", "pool/a"][..], &["drain", "svc", "a/b/c"], &["drain", "svc/a/b/c"]] {
         assert_eq!(run(nowhere, words).0, 2, "{words:?}");
     }
 }
@@ -96,6 +96,73 @@ fn one_port_of_an_address_is_explained() {
     let traced =
         "GET /v1/explain?source=10.1.1.53&destination=10.96.64.70&protocol=UDP&port=53&node=n1 HTTP/1.1";
     assert_eq!(requests[1], traced);
+    for words in [
+        &["explain", "10.96.64.70:53/udp", "--from", "10.9.9.9"][..],
+        &["explain", "10.96.64.70", "--from=10.9.9.9"],
+    ] {
+        let (code, out, err) = run(&stub.url, words);
+        assert!(code == 0 && out.contains("it arrives"), "{words:?}: {out}{err}");
+        let requests = stub.first_lines();
+        let last = requests.last().unwrap();
+        assert!(
+            last.starts_with("GET /v1/explain?source=10.9.9.9&destination=10.96.64.70&protocol=UDP&port="),
+            "{last}"
+        );
+    }
+    let (code, _, err) = run(&stub.url, &["explain", "web", "--from", "10.9.9.9"]);
+    assert!(code == 2 && err.contains("--from"), "{err}");
+}
+
+/// A failing step is a negative result.
+#[test]
+fn an_explanation_of_a_fault_ends_with_code_3() {
+    let answer = r#"{"subject":"s","summary":"no endpoint","steps":[],"paths":[],"broken":{"step":{"about":"Endpoints",
+        "state":"Broken","outcome":"no endpoint","why":""}}}"#;
+    let stub = Stub::fixed("200 OK", JSON, answer);
+    for form in ["text", "json"] {
+        assert_eq!(run(&stub.url, &["explain", "web", "-o", form]).0, 3, "{form}");
+    }
+}
+
+/// `create service` makes two objects. The second one is named after the deletion of the first, and in the way of a new
+/// one.
+#[test]
+fn a_remaining_endpoint_set_is_named() {
+    let stub = Stub::new(|_, request, stream| {
+        let set =
+            r#"{"kind":"EndpointSet","metadata":{"name":"web","namespace":"shop"},"spec":{"service":"web"}}"#;
+        let service = r#"{"kind":"Service","metadata":{"name":"web","namespace":"shop"}}"#;
+        let answer = if request.starts_with("DELETE ") {
+            service.to_owned()
+        } else if request.starts_with("GET /v1/namespaces/shop/endpointsets/web ") {
+            set.to_owned()
+        } else {
+            format!(
+                r#"{{"results":[{{"action":"created","object":{service}}},{{"action":"configured","object":{set}}}]}}"#
+            )
+        };
+        write_answer(stream, "200 OK", JSON, &answer);
+    });
+    let (code, out, err) = run(&stub.url, &["delete", "svc", "web", "-n", "shop"]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(err.contains("endpointset/web") && err.contains("`tidegate delete eps web -n shop`"), "{err}");
+    let create = ["create", "svc", "web", "-n", "shop", "--port", "80", "--endpoint", "10.1.1.1"];
+    let (code, _, err) = run(&stub.url, &create);
+    assert!(code == 2 && err.contains("tidegate delete endpointset/web"), "{err}");
+}
+
+/// Several kinds with several names are all combinations.
+#[test]
+fn several_kinds_are_deleted_by_name() {
+    let stub = Stub::fixed("200 OK", JSON, r#"{"results":[]}"#);
+    run(&stub.url, &["delete", "svc,eps", "a", "b", "--dry-run"]);
+    let requests = stub.requests();
+    for kind in ["Service", "EndpointSet"] {
+        for name in ["a", "b"] {
+            let reference = serde_json::json!({ "kind": kind, "name": name, "namespace": "default" });
+            assert!(requests[0].contains(&reference.to_string()), "{reference}: {requests:?}");
+        }
+    }
 }
 
 /// A server of version 0.1.0 has no `/version`.

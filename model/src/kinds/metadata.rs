@@ -28,6 +28,10 @@ const KEY_LENGTH_MAX: usize = 253 + 1 + LABEL_LENGTH_MAX;
 /// Labels by key. Keys and values follow the rules of Kubernetes.
 pub type Labels = BTreeMap<String, String>;
 
+/// Label that an agent gives to the Node that it registers, with the name of the Node, as in Kubernetes. Selectors of
+/// MetalLB usually name nodes by it.
+pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
+
 /// Identity, version, labels and annotations of an object. The server sets all fields except `name`,
 /// `namespace`, `labels` and `annotations`. A write that contains `uid` or `resourceVersion` is rejected if
 /// the stored object has a different value.

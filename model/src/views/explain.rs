@@ -23,13 +23,16 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    kinds::{node::ProxyMode, resource::ServiceKey},
+    kinds::{condition_reason::ConditionReason, node::ProxyMode, resource::ServiceKey},
     observed::status::{Condition, ConditionStatus},
     primitives::{
         name::{Label, Name},
         quantity::{Port, Weight},
     },
-    wire::trace::{End, Packet, PacketTrace, TraceStep, words},
+    wire::{
+        report::PROBING,
+        trace::{End, Packet, PacketTrace, TraceStep, words},
+    },
 };
 
 pub use self::{
@@ -142,6 +145,8 @@ pub enum StepState {
     Broken,
     /// The state of the step is not known.
     Unknown,
+    /// Connections fail at this step for a moment, without a fault: the node carries the step out.
+    Pending,
 }
 
 /// Path of one packet through one node.
@@ -260,6 +265,10 @@ impl Explanation {
 
     fn in_order(&self) -> String {
         let all = self.steps.iter().chain(self.paths.iter().flat_map(|path| &path.steps));
+        let pending = all.clone().find(|step| step.state == StepState::Pending);
+        if let Some(step) = pending {
+            return format!("no step is broken, but one is being carried out: {}", step.outcome);
+        }
         let unknown = all.clone().find(|step| step.state == StepState::Unknown);
         if let Some(step) = unknown {
             return format!("no step is known to be broken, but {}", step.sentence());
@@ -297,13 +306,17 @@ impl Step {
     /// Creates a step about the part `about` of the path, with the state, message and remedy of a condition.
     fn of(about: About, condition: &Condition) -> Self {
         let Condition { condition_type: _, status, reason, message, hint } = condition;
+        // The assigned node probes the address and announces it within moments.
+        let is_probing = *reason == ConditionReason::NotYetAnnounced && message.contains(PROBING);
+        let hint = hint.clone().filter(|_| !is_probing);
         let state = match status {
             ConditionStatus::True => StepState::Fine,
+            ConditionStatus::False if is_probing => StepState::Pending,
             ConditionStatus::False => StepState::Broken,
             ConditionStatus::Unknown => StepState::Unknown,
         };
         let outcome = if message.is_empty() { reason.as_str().to_owned() } else { message.clone() };
-        Self { about, state, outcome, why: String::new(), hint: hint.clone() }
+        Self { about, state, outcome, why: String::new(), hint }
     }
 
     fn sentence(&self) -> String {

@@ -206,6 +206,9 @@ pub struct AnnouncementChange {
     pub reason: String,
 }
 
+/// Reason of the role `Held` while the node probes an address before it announces it, for at most two seconds.
+pub const PROBING: &str = "it asks whether somebody answers for the address, before it does";
+
 /// Role of a node for an address: `Owner` (the node announces the address), `Standby` (it announces the address if
 /// all candidates of higher rank fail) or `Held` (it is the first candidate but does not announce the address;
 /// `reason` explains this).

@@ -14,7 +14,7 @@ use model::{
         service::Protocol,
     },
     observed::{
-        announcements::AnnouncementBook,
+        announcements::{AnnouncementBook, AnnouncementUpdate},
         assign::ClusterView,
         rollup::{AnnouncementInputs, NodeView},
     },
@@ -25,7 +25,7 @@ use model::{
     program::NodeLocation,
     views::explain::{self, About, Explanation, GraphForm, Path, StepState, graph},
     wire::{
-        report::Report,
+        report::{PROBING, Report},
         trace::{End, Packet, PacketTrace, TraceStep, VisibleSource, words},
     },
 };
@@ -108,6 +108,42 @@ impl World {
 
     fn compiled(&self) -> CompiledService {
         compile(&self.cluster.snapshot, &key("web")).unwrap()
+    }
+}
+
+/// F166: an address that its node probes before it announces it is no fault. Any other reason is one.
+#[test]
+fn f166_an_address_that_is_being_probed_is_pending() {
+    let mut world = World::new(&json!({}));
+    let pool = of_kind("AddressPool", "lan", json!({}), json!({ "addresses": ["192.0.2.0/28"] }));
+    world.cluster.apply(&pool).unwrap();
+    world.cluster.apply(&of_kind("Advertisement", "all", json!({}), json!({}))).unwrap();
+    let spec = json!({ "type": "LoadBalancer", "clusterIP": "10.96.0.10",
+        "ports": [{ "name": "http", "port": 80, "targetPort": 8080 }] });
+    world.cluster.apply(&service("web", spec)).unwrap();
+    let address = *world.cluster.snapshot.addresses_of(&key("web")).collect::<Vec<_>>().first().unwrap();
+    let candidate = json!({ "node": "a", "address": "192.0.2.200", "interfaces": ["eth0"] });
+    let announcement = serde_json::from_value(json!({ "epoch": 1, "candidates": [candidate] })).unwrap();
+    let operation = Operation::SetAnnouncer { address, if_epoch: 0, announcement };
+    world.cluster.write(&Request { operations: vec![operation], ..Request::default() }).unwrap();
+    for (reason, state) in [(PROBING, StepState::Pending), ("no link on eth0", StepState::Broken)] {
+        let said = json!({ "role": "Held", "epoch": 1, "since": "2026-11-21T09:00:00Z", "reason": reason });
+        let parts = [(address, serde_json::from_value(said).unwrap())].into();
+        let mut book = AnnouncementBook::default();
+        let update = AnnouncementUpdate { parts, ..AnnouncementUpdate::default() };
+        book.apply(&name("a"), update, Timestamp::from_unix_seconds(0));
+        let explanations = world.ask(|of| {
+            let of = AnnouncementInputs { book: &book, ..*of };
+            [explain::address(&of, address, None), explain::service(&of, &key("web"), None).unwrap()]
+        });
+        for explained in explanations {
+            let step = explained.steps.iter().find(|step| step.about == About::Announced).unwrap();
+            assert_eq!(step.state, state, "{step:?}");
+            assert!(
+                step.outcome.contains(reason) && step.hint.is_some() == (state == StepState::Broken),
+                "{step:?}"
+            );
+        }
     }
 }
 

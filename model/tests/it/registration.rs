@@ -37,6 +37,20 @@ fn an_agent_has_the_labels_of_its_join_token_only() {
     assert_eq!(json!(spec.requested), json!({ "labels": { "role": "edge" } }));
 }
 
+/// The label with the name of the node needs no permission, because it says nothing new. Another name is a request.
+#[test]
+fn an_agent_labels_its_node_with_its_own_name() {
+    let mut cluster = Cluster::new();
+    let own = of_kind("Node", "n1", json!({ "kubernetes.io/hostname": "n1" }), json!({}));
+    let (labels, spec) = register(&mut cluster, &own, &[("rack", "r1")]);
+    assert_eq!(json!(labels), json!({ "kubernetes.io/hostname": "n1", "rack": "r1" }));
+    assert!(spec.requested.is_empty(), "{spec:?}");
+    let other = of_kind("Node", "n2", json!({ "kubernetes.io/hostname": "n1" }), json!({}));
+    let (labels, spec) = register(&mut cluster, &other, &[]);
+    assert!(labels.is_empty(), "{labels:?}");
+    assert_eq!(json!(spec.requested), json!({ "labels": { "kubernetes.io/hostname": "n1" } }));
+}
+
 /// Workload networks must be in a range, small, and of no other Node; the rest of a registration takes effect.
 #[test]
 fn an_agent_gets_workload_networks_that_change_no_other_node() {

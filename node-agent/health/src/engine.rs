@@ -262,11 +262,12 @@ impl Engine {
         let Some(group) = self.services.get_mut(service) else { return };
         let Some(check) = group.checks.get_mut(key) else { return };
         let Stage::Running(begun) = check.stage else { return };
-        let due = machine::next_due(begun, interval(&group.check), moment.random).max(moment.now);
-        check.stage = Stage::Due(due);
-        self.due.insert((due, (service.clone(), *key)));
         let rules = Rules { rise: group.check.rise, fall: group.check.fall };
         let change = check.machine.handle(verdict, rules, moment.now, moment.wall);
+        let interval = check.machine.interval_after(verdict.outcome, interval(&group.check));
+        let due = machine::next_due(begun, interval, moment.random).max(moment.now);
+        check.stage = Stage::Due(due);
+        self.due.insert((due, (service.clone(), *key)));
         if change == Change::State {
             let (state, message) = (check.machine.state(), &verdict.words);
             let CheckKey { address, port } = key;

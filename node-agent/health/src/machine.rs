@@ -23,6 +23,10 @@ use super::verdict::{Outcome, Verdict, presentable};
 /// after the endpoint fails.
 const JITTER_SHARE: u32 = 10;
 
+/// Delay before a check of an endpoint that refused the connection is repeated, until the failures suffice to make it
+/// unhealthy. A refusal is a definite answer of the machine, and half of the clients of two endpoints get it meanwhile.
+pub const REFUSED_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Numbers of consecutive results that change the health state, from the health check of the Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
@@ -149,6 +153,14 @@ impl Machine {
                 self.become_state(CheckState::Pending, &words, wall)
             }
         }
+    }
+
+    /// Returns the interval to the next check after a check with the result `outcome`: `interval`, or a shorter one while
+    /// an endpoint that is not unhealthy yet refuses connections.
+    #[must_use]
+    pub fn interval_after(&self, outcome: Outcome, interval: Duration) -> Duration {
+        let is_waiting = self.bad > 0 && self.state != CheckState::Unhealthy;
+        if outcome == Outcome::Refused && is_waiting { interval.min(REFUSED_INTERVAL) } else { interval }
     }
 
     /// Returns the health state of the endpoint.

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use model::{
     cluster::history::AGENT_AUTHOR_PREFIX,
     kinds::{
-        metadata::{Labels, Metadata},
+        metadata::{HOSTNAME_LABEL, Labels, Metadata},
         node::{NODE_ADDRESSES_MAX, NodeRequest, NodeSpec},
         resource::{API_VERSION, Kind},
     },
@@ -85,7 +85,8 @@ pub async fn register(
     node: &Name,
     registration: &Registration,
 ) -> Result<(), RegisterError> {
-    let Registration { addresses, workload_cidrs, labels, zone } = registration.clone();
+    let Registration { addresses, workload_cidrs, mut labels, zone } = registration.clone();
+    labels.entry(HOSTNAME_LABEL.to_owned()).or_insert_with(|| node.to_string());
     let mut addresses = if addresses.is_empty() { facts::collect().addresses } else { addresses };
     addresses.truncate(NODE_ADDRESSES_MAX);
     let object = NodeObject {

@@ -304,9 +304,16 @@ pub(crate) fn profile(draft: &mut Draft, name: Name, fields: Fields<'_>, spellin
         work.carry(key, key, report);
     }
     work.carry_flag("passiveMode", "passiveMode", report);
-    if work.flag("echoMode", false, report) == Some(true) {
-        let at = work.path("echoMode");
-        report.ignored(&at, "echo packets are not supported; the intervals of control packets apply");
+    let at_echo_mode = work.path("echoMode");
+    match work.flag("echoMode", false, report) {
+        Some(true) => {
+            report.ignored(
+                &at_echo_mode,
+                "echo packets are not supported; the intervals of control packets apply",
+            );
+        }
+        Some(false) => report.mapped(&at_echo_mode, "false: no echo packets are sent"),
+        None => {}
     }
     if work.take("echoInterval").is_some() {
         let at = work.path("echoInterval");

@@ -159,6 +159,12 @@ pub(crate) fn advertisement(draft: &mut Draft, document: &Value) {
         draft.report.ignored("spec", "the advertisement is left out: spec is not an object");
         return;
     }
+    if document.get("spec").and_then(Value::as_object).is_none_or(Map::is_empty) {
+        draft.report.mapped(
+            "spec",
+            &format!("advertisement/{name} announces all pools, because no spec restricts it"),
+        );
+    }
     match announcing(draft, fields, &name) {
         Ok(spec) => drop(draft.advertisements.insert(name, spec)),
         Err(reason) => draft.report.ignored("spec", &format!("the advertisement is left out: {reason}")),

@@ -13,7 +13,7 @@ use crate::{
     },
     kinds::{
         address_pool::AddressRange,
-        metadata::Labels,
+        metadata::{HOSTNAME_LABEL, Labels},
         node::{NodeRequest, NodeSpec},
         resource::{Object, Spec},
     },
@@ -21,13 +21,22 @@ use crate::{
 };
 
 /// Moves the properties of a Node to `spec.requested` to which its agent is not entitled. `permitted` are the
-/// labels of the join token, all of which the Node gets.
+/// labels of the join token, all of which the Node gets, beside the label [`HOSTNAME_LABEL`] with its own name.
 pub(super) fn limit(snapshot: &Snapshot, config: &ClusterConfig, permitted: &Labels, object: &mut Object) {
     let Spec::Node(spec) = &mut object.spec else { return };
     let mut requested =
         NodeRequest { labels: std::mem::take(&mut object.metadata.labels), ..NodeRequest::default() };
+    let hostname = requested.labels.remove_entry(HOSTNAME_LABEL);
+    let (own, foreign): (Option<_>, Option<_>) = match hostname {
+        Some((key, value)) if value == object.metadata.name.as_str() => (Some((key, value)), None),
+        other => (None, other),
+    };
+    requested.labels.extend(foreign);
     requested.labels.retain(|key, value| permitted.get(key) != Some(value));
     object.metadata.labels.clone_from(permitted);
+    if let Some((key, value)) = own {
+        object.metadata.labels.entry(key).or_insert(value);
+    }
     let is_foreign = |address: &IpAddr| {
         snapshot.node_with_address(*address).is_some()
             || snapshot.workload_cidrs().any(|network| network.contains(address))

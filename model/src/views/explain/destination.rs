@@ -105,8 +105,7 @@ fn announced(of: &AnnouncementInputs<'_>, record: &crate::kinds::address::Addres
         why.push(format!("by BGP from {by} to {}", names(bgp.announced_to.to_vec())));
         why.extend(bgp.not_by.iter().map(|(node, reason)| format!("not from {node}: {reason}")));
     }
-    let step = Step::of(About::Announced, condition);
-    step.because(why.join("; "))
+    Step::of(About::Announced, condition).because(why.join("; "))
 }
 
 /// Returns the nodes that receive traffic for a load balancer address by ARP, NDP or BGP, each with the reason.

@@ -11,9 +11,9 @@ use crate::{
 };
 
 /// Maximum time in seconds between a write and a problem for which the write is shown as the likely cause.
-/// The time is longer than health checks, BGP sessions and leases need to show the effect of a write, but
-/// short enough that unrelated later problems do not show the write.
-pub const WINDOW_SECS: i64 = 600;
+/// The time is longer than health checks and leases need to show the effect of a write, but short enough that a
+/// server that fails later does not show the creation of its Service.
+pub const WINDOW_SECS: i64 = 60;
 /// Maximum number of stored writes; the oldest are discarded first.
 pub const WRITES_KEPT_MAX: usize = 1000;
 /// Maximum number of objects that are stored for all remembered writes together. If there are more, the
@@ -61,7 +61,7 @@ impl Writes {
         }
     }
 
-    /// Returns the last write within ten minutes before `since` that changed one of the objects in
+    /// Returns the last write within a minute before `since` that changed one of the objects in
     /// `concerns`.
     #[must_use]
     pub fn preceding(&self, concerns: &Concerns, since: Timestamp) -> Option<PrecedingChange> {

@@ -1,7 +1,7 @@
 //! Formats the role of this node for an address, and the reason for it, as texts for the status output.
 //! Reasons are never empty.
 
-use model::wire::report::AnnouncementRole;
+use model::wire::report::{AnnouncementRole, PROBING};
 
 use super::machine::{Cause, ObservedStation, Ownership, Party, Phase, Why};
 
@@ -12,10 +12,7 @@ pub fn standing(ownership: &Ownership) -> Option<(AnnouncementRole, String)> {
     match ownership.phase() {
         Phase::Away => None,
         Phase::Owner(cause) => Some((AnnouncementRole::Owner, owner(ownership, cause))),
-        Phase::Probing(_) => Some((
-            AnnouncementRole::Held,
-            "it asks whether somebody answers for the address, before it does".to_owned(),
-        )),
+        Phase::Probing(_) => Some((AnnouncementRole::Held, PROBING.to_owned())),
         Phase::Standby(why) => Some(standby(ownership, why)),
     }
 }

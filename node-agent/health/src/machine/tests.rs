@@ -50,6 +50,26 @@ fn so_many_in_a_row_decide() {
     assert_eq!(play(0, Rules { rise: 1, fall: 1 }, "gbgb"), "HUHU");
 }
 
+/// An endpoint that refuses connections is unhealthy after two further seconds, also if it is checked every ten seconds.
+#[test]
+fn a_refusal_is_repeated_after_a_second_until_it_decides() {
+    let (begin, wall) = (Instant::now(), Timestamp::from_unix_seconds(0));
+    let ten = Duration::from_secs(10);
+    let mut machine = Machine::new(Duration::ZERO, begin, wall);
+    let mut intervals = Vec::new();
+    for outcome in
+        [Outcome::Good, Outcome::Good, Outcome::Refused, Outcome::Silent, Outcome::Refused, Outcome::Refused]
+    {
+        machine.handle(&Verdict::new(outcome, "words"), RULES, begin, wall);
+        intervals.push(machine.interval_after(outcome, ten).as_secs());
+    }
+    assert_eq!((intervals, machine.state()), (vec![10, 10, 1, 10, 10, 10], CheckState::Unhealthy));
+    let mut fresh = Machine::new(Duration::ZERO, begin, wall);
+    fresh.handle(&Verdict::new(Outcome::Refused, "words"), RULES, begin, wall);
+    let quick = Duration::from_millis(200);
+    assert_eq!(fresh.interval_after(Outcome::Refused, quick), quick, "never longer than the interval");
+}
+
 #[test]
 fn bad_answers_do_not_count_during_the_start_delay() {
     // The start delay ends with second 5: the results of seconds 1 to 4 do not count.
