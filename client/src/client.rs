@@ -11,7 +11,7 @@ use std::{
 
 use base::one_line;
 use reqwest::{
-    Method, Response, Url,
+    Method, Response, StatusCode, Url,
     header::{self, HeaderValue},
 };
 use serde_json::Value;
@@ -194,7 +194,7 @@ impl Client {
         self.current.load(Ordering::Relaxed)
     }
 
-    /// Sends a request and parses its JSON response. If a server fails, the request is sent to the next one,
+    /// Sends a request and parses its JSON response, which is null without content (204). If a server fails, the request is sent to the next one,
     /// provided that the failover rules allow this.
     ///
     /// # Errors
@@ -249,6 +249,9 @@ impl Client {
         let exchange = async {
             let mut response = self.start(number, request, JSON).await?;
             let bytes = self.read(number, &mut response, self.options.limits.response).await?;
+            if response.status() == StatusCode::NO_CONTENT {
+                return Ok(Value::Null);
+            }
             serde_json::from_slice(&bytes).map_err(|_| self.unexpected(number, &response, &bytes))
         };
         let exchange = tokio::time::timeout(limit, exchange).await;

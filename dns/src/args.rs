@@ -193,6 +193,12 @@ pub struct Args {
         value_parser = parse_listen, default_value = "127.0.0.1:7443"
     )]
     pub status_listen: SocketAddr,
+    /// Name of this server in its reports to the control servers, unique among the DNS servers, such as that of the node
+    /// [default: the host name]
+    #[arg(
+        long, env = "TIDEGATE_DNS_NAME", hide_env_values = true, value_name = "NAME", value_parser = Name::parse
+    )]
+    pub name: Option<Name>,
     /// Flags of the log.
     #[command(flatten)]
     pub log: LogArgs,

@@ -17,6 +17,7 @@ use std::{
 };
 
 use hickory_proto::rr::Name;
+use model::wire::dns_server::DnsUpstream;
 use rustls::ClientConfig;
 use tokio::{
     sync::oneshot,
@@ -162,6 +163,11 @@ impl Forwarder {
             }
             (LookupResult::Missing, None) => Err(ForwardError::Unanswered(None)),
         }
+    }
+
+    /// Returns the upstream servers with their states, in the order in which they are tried.
+    pub(crate) fn upstream_states(&self) -> Vec<DnsUpstream> {
+        self.0.upstreams.states()
     }
 
     /// Returns true if a question is one of the checks for loops that came back through an upstream server.

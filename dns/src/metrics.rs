@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use model::wire::dns_server::DnsCacheSize;
 use prometheus_client::{
     encoding::{EncodeLabelSet, EncodeLabelValue, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -206,6 +207,19 @@ impl Metrics {
         self.upstream_in_flight.set(number(in_flight));
         for (content, count) in [(CachedContent::Positive, positive), (CachedContent::Negative, negative)] {
             self.cache_entries.get_or_create(&ContentLabels { content }).set(number(count));
+        }
+    }
+
+    /// Returns the numbers of cached responses, and of those that were removed because the cache was full.
+    pub(crate) fn cache_size(&self) -> DnsCacheSize {
+        let entries = |content| {
+            let gauge = self.cache_entries.get_or_create(&ContentLabels { content }).get();
+            u64::try_from(gauge).unwrap_or_default()
+        };
+        DnsCacheSize {
+            positive: entries(CachedContent::Positive),
+            negative: entries(CachedContent::Negative),
+            evicted: self.cache_evictions.get(),
         }
     }
 

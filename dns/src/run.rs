@@ -29,7 +29,7 @@ use crate::{
     metrics::Metrics,
     notify::ChangeNotifier,
     responder::{Responder, ResponderOptions},
-    serve::{ExternalDns, routes},
+    serve::{ExternalDns, StatusReporter, host_name, routes},
     state::{self, AnnouncedFollower, StoredState, ZoneSink},
     update::{UpdateQueue, UpdateWriter},
 };
@@ -86,6 +86,15 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let announced = AnnouncedFollower { client: args.control.client(USER_AGENT)?, zones: sender.clone() };
     let sink = ZoneSink { settings, zones: sender, metrics: Arc::clone(&metrics) };
     let follower = Follower { client, kinds: &state::KINDS, sink };
+    let reporter = StatusReporter {
+        client: args.control.client(USER_AGENT)?,
+        servers: args.control.api.len(),
+        name: args.name.clone().or_else(host_name),
+        zones: zones.clone(),
+        metrics: Arc::clone(&metrics),
+        names: Arc::clone(responder.names()),
+        forwarder: forwarder.clone(),
+    };
     let status_routes = routes(metrics, Arc::clone(responder.names()));
     let stop = CancellationToken::new();
     let upstream: Vec<_> = args.upstream.iter().map(ToString::to_string).collect();
@@ -100,6 +109,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         () = key_follower.run() => {}
         () = writer.run() => {}
         () = changes.run() => {}
+        () = reporter.run() => {}
         () = sockets.serve(Arc::new(responder), certificate, stop.clone()) => {}
         served = status::serve(status_listener, status_routes) => served?,
         served = serve_external_dns(external_dns) => served?,

@@ -1,6 +1,7 @@
-//! State of the program for its status server, with the busiest names at `/names`.
+//! State of the program for its status server, with the busiest names at `/names`, and for reports to the control servers.
 
 mod external_dns;
+mod report;
 
 use std::sync::Arc;
 
@@ -8,7 +9,10 @@ use axum::{Json, Router, extract::State, routing::get};
 use daemon::status::{self, Status};
 use model::wire::dns_names::DnsNamesReport;
 
-pub(crate) use self::external_dns::ExternalDns;
+pub(crate) use self::{
+    external_dns::ExternalDns,
+    report::{StatusReporter, host_name},
+};
 use crate::{metrics::Metrics, responder::NameCounters};
 
 /// Returns the routes of the status server.

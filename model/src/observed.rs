@@ -3,6 +3,7 @@
 
 pub mod announcements;
 pub mod assign;
+pub mod dns_servers;
 pub mod health;
 pub mod lag;
 pub mod lease;

@@ -5,6 +5,7 @@ pub mod ask;
 pub mod certificate_keys;
 pub mod dns_keys;
 pub mod dns_names;
+pub mod dns_server;
 pub mod doctor;
 pub mod feed;
 pub mod hold;

@@ -1,11 +1,13 @@
 //! Server state shared by all handlers, and the start and stop of the background tasks.
 
 use std::{
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, Mutex, atomic::AtomicBool},
     time::Duration,
 };
 
-use model::{cluster::config::ClusterConfig, primitives::quantity::Position};
+use model::{
+    cluster::config::ClusterConfig, observed::dns_servers::DnsServers, primitives::quantity::Position,
+};
 use store::Store;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -74,6 +76,8 @@ pub struct ServerState {
     pub(crate) overview: Arc<OverviewCache>,
     /// Announced addresses, which DNS servers follow.
     pub(crate) announced: AnnouncedCache,
+    /// Reports of the DNS servers, which are not stored.
+    pub(crate) dns_servers: Mutex<DnsServers>,
     pub(crate) pages: Pages,
     pub(crate) idempotency: Arc<Idempotency>,
     pub(crate) audit: Arc<AuditLog>,

@@ -13,6 +13,7 @@ pub(crate) mod confirm;
 mod convergence;
 mod delete;
 mod dns_keys;
+mod dns_servers;
 mod docs;
 mod doctor;
 mod drains;
@@ -91,6 +92,7 @@ pub(crate) fn router() -> Routes {
         explain_name::add,
         explain_http::add,
         dns_keys::add,
+        dns_servers::add,
         certificate_keys::add,
         bgp::add,
         address_events::add,

@@ -120,10 +120,12 @@ pub(crate) enum Subject {
     DnsKey,
     /// Private keys of Certificates, which gateways need.
     CertificateKey,
+    /// DNS servers and their reports.
+    DnsServer,
 }
 
 impl Subject {
-    const OTHERS: [Self; 13] = [
+    const OTHERS: [Self; 14] = [
         Self::Status,
         Self::Metrics,
         Self::History,
@@ -137,6 +139,7 @@ impl Subject {
         Self::Backup,
         Self::DnsKey,
         Self::CertificateKey,
+        Self::DnsServer,
     ];
 
     /// Returns all subjects, kinds of objects first.
@@ -161,6 +164,7 @@ impl Subject {
             Self::Backup => "Backup",
             Self::DnsKey => "DnsKey",
             Self::CertificateKey => "CertificateKey",
+            Self::DnsServer => "DnsServer",
         }
     }
 

@@ -179,7 +179,7 @@ fn words<T: Ord + Copy>(
 /// Built-in roles by name, which cannot be changed or deleted.
 static BUILT_IN: LazyLock<BTreeMap<Label, Arc<Role>>> = LazyLock::new(|| {
     let objects = Kind::ALL.map(Kind::as_str);
-    let seen = [&objects[..], &["Status", "Metrics", "History", "Bgp", "Guard"]].concat();
+    let seen = [&objects[..], &["Status", "Metrics", "History", "Bgp", "Guard", "DnsServer"]].concat();
     let changed = [&objects[..], &["Guard"]].concat();
     let read = || rule(&["get", "list", "watch", "explain"], &seen);
     let roles = [
@@ -199,7 +199,7 @@ static BUILT_IN: LazyLock<BTreeMap<Label, Arc<Role>>> = LazyLock::new(|| {
             vec![
                 rule(&["get", "list", "watch"], &objects),
                 rule(&["get"], &["DnsKey"]),
-                rule(&["update"], &["DnsZone"]),
+                rule(&["update"], &["DnsZone", "DnsServer"]),
             ],
         ),
         ("gateway", vec![rule(&["get", "list", "watch"], &objects), rule(&["get"], &["CertificateKey"])]),

@@ -7,7 +7,7 @@ use model::{
 };
 use std::{
     collections::BTreeMap,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, Mutex, atomic::AtomicBool},
     time::Duration,
 };
 use store::{Store, StoreError};
@@ -92,8 +92,8 @@ impl ServerState {
         let overview = Arc::new(OverviewCache::new(source.now(), Arc::clone(&trigger)));
         let health = HealthState::new(settings.health_guard_percent);
         let observations = Arc::new(Observations::new(Nodes::of(&statuses), health, convergence, trigger));
-        let responses = Arc::new(ResponseBudget::new(settings.responses));
         let app = Arc::new(Self {
+            responses: Arc::new(ResponseBudget::new(settings.responses)),
             settings,
             cluster,
             leadership: Leadership::of(&*store),
@@ -110,6 +110,7 @@ impl ServerState {
             observations,
             overview,
             announced: AnnouncedCache::default(),
+            dns_servers: Mutex::default(),
             pages: Pages::default(),
             idempotency: Arc::default(),
             audit,
@@ -120,7 +121,6 @@ impl ServerState {
             source,
             feeds: Arc::new(Semaphore::new(FEEDS_MAX)),
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),
-            responses,
             renders: RenderPool::new(),
             backups: Arc::new(Semaphore::new(BACKUPS_MAX)),
             stop_streams: CancellationToken::new(),

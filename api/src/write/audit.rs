@@ -55,8 +55,9 @@ pub(crate) const CONFIRM_PATH: &str = "/v1/nodes/{node}/confirm";
 /// Path of requests to change settings of a node's machine (fixes). They are audited, although the path has
 /// the prefix of the agents' own routes.
 const FIXES: &str = "/v1/nodes/{node}/fixes";
-/// Path of the preview of a write, which is audited only if it is forbidden, because it changes nothing.
-const QUESTION: &str = "/v1/plan";
+/// Paths of requests that change nothing in the store: the preview of a write, and the report of a DNS server. They are audited
+/// only if they are forbidden.
+const WITHOUT_CHANGE: [&str; 2] = ["/v1/plan", "/v1/dns/servers/{server}/report"];
 /// Maximum length in bytes of the path in an entry. The paths of all routes are shorter.
 const PATH_BYTES_MAX: usize = 2048;
 
@@ -204,12 +205,11 @@ impl AuditLog {
         let Some(draft) = caller.draft() else { return };
         // A forbidden request to an agent route is recorded: it comes from an agent, or an impostor, that
         // uses a foreign resource.
-        let is_passed_over = route.starts_with(PASSED_OVER)
-            && route != CONFIRM_PATH
-            && route != FIXES
-            && answered.code != Some(Code::Forbidden);
+        let is_of_agent = route.starts_with(PASSED_OVER) && route != CONFIRM_PATH && route != FIXES;
+        let is_passed_over =
+            (is_of_agent || WITHOUT_CHANGE.contains(&route)) && answered.code != Some(Code::Forbidden);
         let is_stored = draft.is_stored() && answered.status.is_success();
-        if is_passed_over || (route == QUESTION && answered.code != Some(Code::Forbidden)) || is_stored {
+        if is_passed_over || is_stored {
             return;
         }
         let mut log = self.lock();

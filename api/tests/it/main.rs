@@ -18,6 +18,7 @@ mod canary;
 mod certificate_keys;
 mod containment;
 mod dns_keys;
+mod dns_servers;
 mod environment;
 mod explain;
 mod explain_http;

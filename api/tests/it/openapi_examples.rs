@@ -73,7 +73,12 @@ fn path(operation: &Operation, all: &[Operation]) -> String {
         "deployer"
     });
     let namespace = metadata["namespace"].as_str().unwrap_or_default();
-    operation.path.replace("{namespace}", namespace).replace("{name}", name).replace("{node}", "node-1")
+    operation
+        .path
+        .replace("{namespace}", namespace)
+        .replace("{name}", name)
+        .replace("{node}", "node-1")
+        .replace("{server}", "node-1")
 }
 
 #[tokio::test]

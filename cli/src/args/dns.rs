@@ -10,12 +10,13 @@ use super::{TrafficOutput, explain::ExplainOutput};
 pub(super) const DNS_HELP: &str = "\
 `dns query` prints the answer that the control server computes from its state, as the DNS servers do.
 `tidegate explain dns NAME` adds the search path and the reason of each record. `dns top` asks the DNS servers
-for the names that clients use.
+for the names that clients use. `dns servers` lists them with their problems.
 
 Examples:
   tidegate dns query web.shop.svc.cluster.local
   tidegate dns query web.shop.svc.cluster.local SRV
-  tidegate dns top";
+  tidegate dns top
+  tidegate dns servers";
 
 const DNS_TOP_HELP: &str = "\
 The numbers are those of the last one to two minutes. NO NAME counts answers that the name does not exist
@@ -33,6 +34,17 @@ Examples:
   tidegate dns top --server 10.0.0.1:7443,10.0.0.2:7443  those of several nodes
   tidegate dns top --failures --limit 5                  names that fail or do not exist
   tidegate dns top -o json                              with the maximum errors of the numbers";
+
+const DNS_SERVERS_HELP: &str = "\
+Lists the DNS servers that have reported to the control server within the last hour. FAILED and QUESTIONS/S are those
+of the last one to two minutes. A server without a report for 15 seconds is a problem; so is an upstream
+server that does not respond.
+
+Exits with code 3 if a DNS server has a problem.
+
+Examples:
+  tidegate dns servers
+  tidegate dns servers -o yaml     with the busiest names of each server";
 
 const DNS_QUERY_HELP: &str = "\
 Prints nothing and exits with code 3 if the name has no records of the type, with the reason on stderr.
@@ -52,6 +64,9 @@ pub enum Dns {
     /// Show the names that clients ask for most often, and those that fail
     #[command(after_help = DNS_TOP_HELP)]
     Top(DnsTop),
+    /// List the DNS servers with their zones, upstream servers and problems
+    #[command(after_help = DNS_SERVERS_HELP)]
+    Servers(DnsServers),
 }
 
 impl Dns {
@@ -60,9 +75,20 @@ impl Dns {
     pub const fn is_watch(&self) -> bool {
         match self {
             Self::Query(_) => false,
-            Self::Top(DnsTop { watch, .. }) => *watch,
+            Self::Top(DnsTop { watch, .. }) | Self::Servers(DnsServers { watch, .. }) => *watch,
         }
     }
+}
+
+/// Arguments of `dns servers`.
+#[derive(Debug, Clone, Args)]
+pub struct DnsServers {
+    /// Print again on each change, until Ctrl-C
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: TrafficOutput,
 }
 
 /// Arguments of `dns top`.

@@ -7,14 +7,18 @@ use std::{
 };
 
 use client::{Connection, Failover, Limits, Options};
-use model::{discovery::dns::NameResult, primitives::name::Name, wire::dns_names::DnsNamesReport};
+use model::{
+    discovery::dns::NameResult,
+    primitives::name::Name,
+    wire::{dns_names::DnsNamesReport, dns_server::DnsServerList},
+};
 use tokio::task::JoinSet;
 
 use super::document;
 use crate::{
     args::{
         Document, TrafficOutput,
-        dns::{Dns, DnsQuery, DnsTop},
+        dns::{Dns, DnsQuery, DnsServers, DnsTop},
         explain::{Explain, ExplainOutput},
     },
     client::{Client, Request},
@@ -28,7 +32,29 @@ pub(crate) async fn run(client: &Client, command: Dns, terminal: &mut Terminal) 
     match command {
         Dns::Query(arguments) => query(client, arguments, terminal).await,
         Dns::Top(arguments) => top(arguments, terminal).await,
+        Dns::Servers(arguments) => servers(client, arguments, terminal).await,
     }
+}
+
+/// Runs `dns servers`.
+async fn servers(
+    client: &Client,
+    arguments: DnsServers,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let DnsServers { watch: _, output } = arguments;
+    let answer = client.send(Request::get("/v1/dns/servers")).await?;
+    let list: DnsServerList = decode_or_default(Some(&answer));
+    match output {
+        TrafficOutput::Table => terminal.print(&dns::servers(&list, terminal.style))?,
+        TrafficOutput::Json => terminal.print(&document(&answer, Document::Json))?,
+        TrafficOutput::Yaml => terminal.print(&document(&answer, Document::Yaml))?,
+    }
+    if list.servers.is_empty() {
+        terminal.note("no DNS server has reported to the control server within the last hour");
+    }
+    let has_problem = list.servers.iter().any(|server| !server.problems.is_empty());
+    Ok(if has_problem { ExitCode::Problems } else { ExitCode::Success })
 }
 
 /// Time in which a DNS server must respond.

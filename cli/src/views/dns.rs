@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, net::SocketAddr};
 
 use model::{
     discovery::dns::{ExplainedRecord, MessageSection, NameAttempt, NameResult},
-    wire::dns_names::{DnsNamesReport, QuestionCounts},
+    wire::{
+        dns_names::{DnsNamesReport, QuestionCounts},
+        dns_server::{DnsServerList, DnsServerReport, DnsUpstreamState},
+    },
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -114,6 +117,50 @@ pub fn top(reports: &[(SocketAddr, DnsNamesReport)], names: &[BusyName], style: 
     }
     let rendered = [servers, table].into_iter().filter(|table| !table.is_empty());
     rendered.map(|table| table.render(style)).collect::<Vec<_>>().join("\n")
+}
+
+/// Renders `dns servers`: a table of the servers, and their problems.
+#[must_use]
+pub fn servers(list: &DnsServerList, style: Style) -> String {
+    let mut table = Table::new(vec![
+        "NAME",
+        "VERSION",
+        "REVISION",
+        "ZONES",
+        "UPSTREAMS",
+        "QUESTIONS/S",
+        "NO NAME",
+        "FAILED",
+        "CACHED",
+        "PROBLEMS",
+    ]);
+    let mut problems = String::new();
+    for server in &list.servers {
+        let DnsServerReport { version, connected: _, revision, zones, upstreams, cache, names } =
+            &server.report;
+        let usable = upstreams.iter().filter(|one| one.state == DnsUpstreamState::Ok).count();
+        let count = server.problems.len();
+        table.push(vec![
+            server.name.as_str().into(),
+            version.as_str().into(),
+            revision.map_or_else(|| "<none>".to_owned(), |revision| revision.0.to_string()).into(),
+            zones.len().to_string().into(),
+            format!("{usable}/{}", upstreams.len()).into(),
+            format!("{:.1}", rate(names.total.questions, names.seconds)).into(),
+            names.total.missing.to_string().into(),
+            failure_cell(names.total.failed),
+            cache.positive.saturating_add(cache.negative).to_string().into(),
+            failure_cell(u64::try_from(count).unwrap_or(u64::MAX)),
+        ]);
+        for problem in &server.problems {
+            problems.push_str(&format!("{}: {}\n", server.name, clean(problem)));
+        }
+    }
+    if table.is_empty() {
+        return String::new();
+    }
+    let table = table.render(style);
+    if problems.is_empty() { table } else { format!("{table}\n{problems}") }
 }
 
 /// Returns `dns top` as a document.

@@ -128,3 +128,38 @@ fn f164_the_busiest_names_of_all_dns_servers_are_shown() {
     let (code, _, _) = run("http://127.0.0.1:9", &["dns", "top", "--server", "127.0.0.1:9"]);
     assert_eq!(code, 4);
 }
+
+/// `dns servers` lists the servers and their problems, and ends with code 3 if there is one.
+#[test]
+fn dns_servers_are_listed_with_their_problems() {
+    let server = |name: &str, state: &str, problems: Value| {
+        json!({ "name": name, "reportedAt": "2026-02-13T16:26:40Z", "problems": problems, "report": {
+            "version": "0.2.0", "connected": true, "revision": 42, "zones": ["cluster.local", "example.org"],
+            "upstreams": [{ "server": "192.0.2.1:53", "state": state }], "cache": { "positive": 7, "negative": 1, "evicted": 0 },
+            "names": { "seconds": 60, "total": { "questions": 120, "missing": 6, "failed": 0 }, "names": [] } } })
+    };
+    let good = server("node-1", "ok", json!([]));
+    let stub = Stub::fixed("200 OK", JSON, json!({ "servers": [good] }).to_string());
+    let (code, out, err) = run(&stub.url, &["dns", "servers"]);
+    assert_eq!(code, 0, "{err}");
+    let table = "\
+NAME     VERSION   REVISION   ZONES   UPSTREAMS   QUESTIONS/S   NO NAME   FAILED   CACHED   PROBLEMS
+node-1   0.2.0     42         2       1/1         2.0           6         0        8        0
+";
+    assert_eq!(out, table);
+    assert_eq!(stub.first_lines(), ["GET /v1/dns/servers HTTP/1.1"]);
+
+    let bad = server("node-2", "failing", json!(["upstream server 192.0.2.1:53 does not respond"]));
+    let stub = Stub::fixed("200 OK", JSON, json!({ "servers": [bad] }).to_string());
+    let (code, out, _) = run(&stub.url, &["dns", "servers"]);
+    assert_eq!(code, 3);
+    assert!(
+        out.contains(" 0/1 ") && out.ends_with("\nnode-2: upstream server 192.0.2.1:53 does not respond\n"),
+        "{out}"
+    );
+
+    let stub = Stub::fixed("200 OK", JSON, json!({ "servers": [] }).to_string());
+    let (code, out, err) = run(&stub.url, &["dns", "servers"]);
+    assert_eq!((code, out.as_str()), (0, ""));
+    assert!(err.contains("no DNS server has reported"), "{err}");
+}

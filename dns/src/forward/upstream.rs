@@ -22,6 +22,7 @@ use tokio::{
 };
 
 use hickory_proto::rr::Name;
+use model::wire::dns_server::{DnsUpstream, DnsUpstreamState};
 use rustls::ClientConfig;
 
 use super::{loops::LoopGuard, tls::TlsServer};
@@ -132,6 +133,22 @@ impl Upstreams {
             }
         }
         failure.ok_or(ForwardError::Unanswered(last))
+    }
+
+    /// Returns the servers with their states, in the order in which they are tried.
+    pub(super) fn states(&self) -> Vec<DnsUpstream> {
+        let state = |server: &Upstream| {
+            if self.loops.is_looping(server.index) {
+                DnsUpstreamState::Looping
+            } else if server.is_avoided() {
+                DnsUpstreamState::Failing
+            } else {
+                DnsUpstreamState::Ok
+            }
+        };
+        let upstream =
+            |server: &Upstream| DnsUpstream { server: server.setting.clone(), state: state(server) };
+        self.servers.iter().map(upstream).collect()
     }
 
     /// Returns true if a name is that of a check for loops.

@@ -1,27 +1,28 @@
 //! Busiest names of a DNS server, which it returns at `/names` of its status server.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Maximum number of names in a report.
 pub const DNS_NAMES_MAX: usize = 200;
 
 /// Numbers of questions that a DNS server has answered within the last two minutes, by name.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DnsNamesReport {
     /// Time in seconds within which the questions were answered, at most 120.
     pub seconds: u64,
     /// Numbers of all names.
     pub total: QuestionCounts,
-    /// Names with the most questions and those with the most failures, at most [`DNS_NAMES_MAX`], busiest first.
+    /// Names with the most questions and those with the most failures, at most 200, busiest first.
     pub names: Vec<NameCounts>,
 }
 
 /// Numbers of questions by result.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct QuestionCounts {
-    /// All questions.
+    /// Number of all questions.
     pub questions: u64,
     /// Questions for names that do not exist (NXDOMAIN).
     pub missing: u64,
@@ -30,7 +31,7 @@ pub struct QuestionCounts {
 }
 
 /// Numbers of questions for a name.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NameCounts {
     /// Name in lower case, without the final dot; `.` for the root. Bytes that are not printable are written as `\DDD`.
