@@ -1,6 +1,8 @@
 //! One virtual address for the DNS servers of all nodes: clients ask the server of their own node, and another one while
 //! that is down. Two questions that a client sends at once both get an answer.
 
+#![allow(clippy::print_stdout, reason = "durations are printed, never asserted")]
+
 use std::{
     net::UdpSocket,
     sync::Barrier,
