@@ -20,7 +20,7 @@ use model::{
 };
 use node_agent::dataplane::{self, BackendOptions, DesiredState, Scope};
 
-use crate::support::{self, Namespace, docker::Docker, net::Topology, programs::*};
+use crate::support::{self, Namespace, docker::Docker, net::Topology, programs::*, segment::eventually};
 
 /// Prefix of the names of the agent's iptables chains.
 const OURS: &str = "TG-";
@@ -34,6 +34,8 @@ fn docker_beside_us(mode: ProxyMode, test: &str) -> Rules {
     let mut docker = Docker::start(&topology.node, test);
     docker.publish("web", "8080:80");
     let alone = Rules::of(&topology.node);
+    // The engine publishes the port before the program in the container listens.
+    eventually("the container to answer", || topology.client.ask_tcp("192.0.2.1", 8080).is_ok());
     check_published_port(&topology, "alone");
 
     let desired = services(&docker.address("web").to_string());

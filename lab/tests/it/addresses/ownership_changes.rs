@@ -67,6 +67,12 @@ fn is_standby(cluster: &Cluster, node: &str, vips: &[IpAddr]) -> bool {
     vips.iter().all(|vip| roles(cluster, *vip).get(node).is_some_and(|(role, _)| role == "Standby"))
 }
 
+fn is_disconnected(cluster: &Cluster, node: &str) -> bool {
+    let node = cluster.api.get_json(&format!("/v1/nodes/{node}")).unwrap_or_default();
+    let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.iter().any(|condition| condition["type"] == "Connected" && condition["status"] == "False")
+}
+
 /// F124: a change of the owner is not reported as a conflict: at the start of a cluster, at a move, a drain, a
 /// pause of the owner's agent, its death, and the deletion of its Node.
 #[test]
@@ -95,6 +101,8 @@ fn f124_a_change_of_the_owner_is_no_conflict() {
     let paused = wait_owner(&cluster, vips[0]);
     cluster.agents[&paused].pause().unwrap();
     cluster.wait_owner(vips[0], |owner| owner != paused).unwrap();
+    // A node that resumes at the very moment of the takeover answers first and keeps the address.
+    wait::until_true("the paused node to be disconnected", || is_disconnected(&cluster, &paused)).unwrap();
     cluster.agents[&paused].go_on().unwrap();
     wait::until_true("the resumed node to stand by", || is_standby(&cluster, &paused, &vips[..1])).unwrap();
 
