@@ -44,6 +44,16 @@ documents() { # documents PACKAGE STAGE
     printf 'tidegate (%s) stable; urgency=medium\n\n  * Version %s.\n\n' "$version" "$version"
     printf ' -- %s  %s\n' "$maintainer" "$(date -R -d "@$SOURCE_DATE_EPOCH")"
   } | gzip -9n >"$directory/changelog.gz"
+  [ "$1" != tidegate ] || guides "$directory"
+}
+
+# Tutorials, guides, explanations and reference as Markdown, with their links between each other.
+guides() { # guides DIRECTORY
+  local page
+  (cd "$root/docs" && find README.md tutorials how-to explanation reference -name '*.md' -print0) |
+    while IFS= read -r -d '' page; do
+      install -D -m 644 "$root/docs/$page" "$1/$page"
+    done
 }
 
 # What systemd, the kernel and the administrator need of a program that runs by itself.

@@ -31,6 +31,11 @@ fn f015_f017_f134_one_command_brings_up_control_and_agent_an_upgrade_loses_no_pa
     stage.running("tidegate-api");
     look_at_privileges(&stage);
     look_at_access(&stage);
+    // The pages that the settings files name are installed.
+    stage
+        .machine
+        .run("grep -ho '/usr/share/doc/[a-z/-]*[.]md' /etc/tidegate/*.toml | sort -u >/tmp/pages; test -s /tmp/pages; xargs ls </tmp/pages")
+        .unwrap();
     let address = stage.address();
 
     let install = guide("One machine", "sh");
