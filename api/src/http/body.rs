@@ -56,6 +56,16 @@ pub(crate) fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, Problem> {
     })
 }
 
+/// Returns an error that names each entry of `limits` (JSON pointer, size or number found, maximum) above its maximum.
+pub(crate) fn within<'a>(limits: impl IntoIterator<Item = (&'a str, usize, usize)>) -> Result<(), Problem> {
+    let above = limits.into_iter().filter(|(_, found, limit)| found > limit);
+    let violation = |(pointer, found, limit)| {
+        Violation::new(pointer, ViolationCode::TooLong, format!("must be at most {limit}, is {found}"))
+    };
+    let violations: Vec<_> = above.map(violation).collect();
+    if violations.is_empty() { Ok(()) } else { Err(Problem::invalid(violations)) }
+}
+
 /// Reads a request body that must contain exactly one object. Returns the bytes of the body and the parsed
 /// object.
 pub(crate) async fn read_one(headers: &HeaderMap, body: Body) -> Result<(Bytes, Value), Problem> {

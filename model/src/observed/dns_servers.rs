@@ -95,9 +95,11 @@ impl DnsServers {
     }
 
     /// Returns the latest revision that a server has had for so long that the others should have it too. The revision of
-    /// the cluster does not serve, because DNS servers receive changes of some kinds only.
+    /// the cluster does not serve, because DNS servers receive changes of some kinds only. Silent servers do not count: after
+    /// a restore from a backup, their revision may be later than any that follows.
     fn settled_revision(&self, now: Timestamp) -> Option<Revision> {
-        let settled = self.0.values().filter(|known| {
+        let reporting = self.0.values().filter(|known| age(known, now) < SILENT_AFTER_SECS);
+        let settled = reporting.filter(|known| {
             now.unix_seconds().saturating_sub(known.revision_since.unix_seconds()) >= BEHIND_AFTER_SECS
         });
         settled.filter_map(|known| known.report.revision).max()
@@ -205,6 +207,9 @@ mod tests {
         let found = both(1010, (7, 8));
         assert!(found[0].1.starts_with("answers from revision 7") && found[1].1.is_empty(), "{found:?}");
         assert_eq!(both(1015, (8, 9))[0].1, "");
+        // The other server stopped, and the control servers were restored from a backup.
+        servers.apply(name("a"), "x", report(2), at(1030)).unwrap();
+        assert_eq!(problems_of(&servers, 1030)[0].1, "");
     }
 
     #[test]

@@ -7,10 +7,7 @@ use axum::{
 };
 use http::StatusCode;
 use model::{
-    primitives::{
-        name::Name,
-        violation::{Violation, ViolationCode},
-    },
+    primitives::name::Name,
     wire::{
         ask::{AskId, FINDINGS_MAX, Reply},
         plan::{LineChange, PLAN_LINES_MAX, PREVIEW_WORDS_MAX},
@@ -138,14 +135,7 @@ fn check(reply: &Reply) -> Result<(), Problem> {
         ],
         Reply::Failed { message } => vec![("/message", message.chars().count(), MESSAGE_LENGTH_MAX)],
     };
-    let violations: Vec<_> = limits
-        .into_iter()
-        .filter(|(_, found, limit)| found > limit)
-        .map(|(pointer, found, limit)| {
-            Violation::new(pointer, ViolationCode::TooLong, format!("must be at most {limit}, is {found}"))
-        })
-        .collect();
-    if violations.is_empty() { Ok(()) } else { Err(Problem::invalid(violations)) }
+    body::within(limits)
 }
 
 fn longest<'a>(texts: impl Iterator<Item = &'a String>) -> usize {

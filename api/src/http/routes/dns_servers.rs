@@ -9,10 +9,7 @@ use axum::{
 use http::{HeaderMap, StatusCode};
 use model::{
     observed::dns_servers::DnsReportError,
-    primitives::{
-        name::Name,
-        violation::{Violation, ViolationCode},
-    },
+    primitives::name::Name,
     wire::dns_server::{
         DNS_NAMES_REPORTED_MAX, DNS_TEXT_BYTES_MAX, DNS_UPSTREAMS_REPORTED_MAX, DNS_VERSION_BYTES_MAX,
         DNS_ZONES_REPORTED_MAX, DnsServerList, DnsServerReport,
@@ -111,12 +108,5 @@ fn check(report: &DnsServerReport) -> Result<(), Problem> {
         ("/names/names", names.names.len(), DNS_NAMES_REPORTED_MAX),
         ("/names/names/*/name", longest(&mut names.names.iter().map(|one| &one.name)), DNS_TEXT_BYTES_MAX),
     ];
-    let violations: Vec<_> = limits
-        .into_iter()
-        .filter(|(_, found, limit)| found > limit)
-        .map(|(pointer, found, limit)| {
-            Violation::new(pointer, ViolationCode::TooLong, format!("must be at most {limit}, is {found}"))
-        })
-        .collect();
-    if violations.is_empty() { Ok(()) } else { Err(Problem::invalid(violations)) }
+    body::within(limits)
 }

@@ -9,7 +9,6 @@ use axum::{
 use http::StatusCode;
 use model::{
     kinds::advertisement::ADVERTISEMENT_ENTRIES_MAX,
-    primitives::violation::{Violation, ViolationCode},
     wire::report::{
         ANNOUNCEMENT_CHANGES_MAX, ANNOUNCEMENTS_MAX, CHECK_MESSAGE_BYTES_MAX, CHECKS_REPORTED_MAX,
         EVENT_MESSAGE_BYTES_MAX, EVENTS_MAX, FAILURES_MAX, PEERS_MAX, Report, TRAFFIC_TARGETS_MAX,
@@ -148,13 +147,5 @@ fn check(report: &Report) -> Result<(), Problem> {
         ("/traffic", traffic.len(), TRAFFIC_TARGETS_MAX),
         ("/traffic/*", targets, TRAFFIC_TARGETS_MAX),
     ];
-    let violations: Vec<_> = limits
-        .into_iter()
-        .chain(bgp_limits::limits(report))
-        .filter(|(_, found, limit)| found > limit)
-        .map(|(pointer, found, limit)| {
-            Violation::new(pointer, ViolationCode::TooLong, format!("must be at most {limit}, is {found}"))
-        })
-        .collect();
-    if violations.is_empty() { Ok(()) } else { Err(Problem::invalid(violations)) }
+    body::within(limits.into_iter().chain(bgp_limits::limits(report)))
 }

@@ -3,12 +3,13 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use anyhow::ensure;
 use lab::{
     cluster::deployment::Options,
     host::wait,
     network::{client::at, steady_client::SteadyClient},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::stage::{
     add_web, answerers, cut_off, order, roles, stage, stage_with, wait_first, wait_moved, wait_owner,
@@ -82,6 +83,17 @@ fn f132_failover_needs_no_control_and_control_adopts_it_later() {
     assert_eq!(wait_owner(&cluster, vip), second);
     assert_eq!(answerers(&cluster, vip), only(&second));
     wait_reached(&cluster, &vips);
+    wait::until("the takeover without control among the events", || {
+        let path = format!("/v1/addresses/events?address={vip}&node={second}");
+        let events = cluster.api.get_json(&path)?["items"].as_array().cloned().unwrap_or_default();
+        let is_takeover = |event: &Value| {
+            let message = event["message"].as_str().unwrap_or_default();
+            event["reason"] == "Announced" && message.contains("fell silent")
+        };
+        ensure!(events.iter().any(is_takeover), "{events:?}");
+        Ok(())
+    })
+    .unwrap();
 }
 
 /// F117: an owner whose link is cut reports the loss and withdraws, and another node takes over. After the link is
