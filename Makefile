@@ -16,7 +16,7 @@ lab:
 
 # Debian packages in target/debian. PROFILE=dev packs what `make build` has built, for trying out; VERSION=… names another version.
 deb: setup
-	@cargo build --profile $(or $(PROFILE),release) --locked -p api -p node-agent -p cli -p sync -p dns -p gateway -p lab --bins
+	@cargo build --profile $(or $(PROFILE),release) --locked -p api -p node-agent -p cli -p sync -p dns -p gateway -p cni -p lab --bins
 	@packaging/debian/build.sh target/$(if $(filter dev,$(PROFILE)),debug,$(or $(PROFILE),release)) target/debian
 
 # Files of a release for this architecture in target/release-files: static programs, Debian packages, apt repository, bill of materials
@@ -63,7 +63,7 @@ book: setup
 # programs that are built already.
 images:
 ifndef BINARIES
-	@cargo build --release --locked -p api -p node-agent -p cli -p sync -p dns -p gateway
+	@cargo build --release --locked -p api -p node-agent -p cli -p sync -p dns -p gateway -p cni
 endif
 	@packaging/container/images.sh $(BINARIES)
 

@@ -18,7 +18,7 @@ if [ "${1:-test}" = test ]; then
   needed+=(iptables:iptables ipset:ipset ipvsadm:ipvsadm conntrack:conntrack modprobe:kmod linux.uml:user-mode-linux
     keepalived:keepalived arping:iputils-arping ndisc6:ndisc6 tcpdump:tcpdump bird:bird2 gobgpd:gobgpd exabgp:exabgp
     dockerd:docker.io docker-compose:docker-compose busybox:busybox-static dnsmasq:dnsmasq-base curl:curl jq:jq g++:g++ pkg-config:pkg-config
-    nginx:nginx-light haproxy:haproxy dig:bind9-dnsutils knotd:knot named:bind9 unbound:unbound dnsperf:dnsperf h2load:nghttp2-client caddy:caddy musl-gcc:musl-tools
+    nginx:nginx-light haproxy:haproxy dig:bind9-dnsutils knotd:knot knsupdate:knot-dnsutils named:bind9 unbound:unbound dnsperf:dnsperf h2load:nghttp2-client caddy:caddy pebble:pebble musl-gcc:musl-tools
     etcd:etcd-server etcdctl:etcd-client systemd-analyze:systemd
     dpkg-shlibdeps:dpkg-dev gpg:gpg gpgv:gpgv gpg-agent:gpg-agent minisign:minisign strip:binutils man:man-db sysctl:procps mmdebstrap:mmdebstrap bc:bc ansible-playbook:ansible-core
     chromium:chromium chromedriver:chromium-driver npm:npm kubectl:kubernetes-client)

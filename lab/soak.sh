@@ -11,8 +11,8 @@ echo "== two builds of a release"
 lab/reproducible.sh
 echo "== an upgrade from the newest release"
 lab/upgrade.sh
-echo "== histories of storms"
-TIDEGATE_SOAK=1 cargo test --locked --quiet -p lab --test it histories:: -- --nocapture </dev/null
+echo "== histories of storms, and a million names"
+TIDEGATE_SOAK=1 cargo test --locked --quiet -p lab --test it -- histories:: dns_limits:: --nocapture </dev/null
 echo "== a cluster in changes and faults"
 lab/soak-cluster.sh "${MINUTES:-30}"
 echo "== fuzzing"

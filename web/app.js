@@ -15,6 +15,7 @@ const VIEWS = {
   nodes: (path) => (path.length > 1 ? import('./views/node.js') : import('./views/nodes.js')),
   addresses: () => import('./views/addresses.js'),
   bgp: () => import('./views/bgp.js'),
+  dns: () => import('./views/dns.js'),
   history: (path) => (path.length > 1 ? import('./views/change.js') : import('./views/history.js')),
   plan: () => import('./views/plan.js'),
   explain: () => import('./views/explain.js'),

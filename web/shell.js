@@ -19,6 +19,7 @@ const PLACES = [
   ['nodes', 'Nodes', 'n', 'M2.5 3h11v4h-11zM2.5 9h11v4h-11zM5 5v.1M5 11v.1'],
   ['addresses', 'Addresses', 'a', 'M8 14s5-4.4 5-8A5 5 0 0 0 3 6c0 3.6 5 8 5 8zM8 6.2v.1'],
   ['bgp', 'BGP and BFD', 'b', 'M4 4h.1M12 4h.1M8 12h.1M5 4.5h6M4.6 5.2l2.9 5.9M11.4 5.2l-2.9 5.9'],
+  ['dns', 'DNS', 'd', 'M2.5 3.5h11v6h-11zM5 6.5h6M8 9.5v3M5 12.5h6'],
   ['history', 'History', 'h', 'M3 8a5 5 0 1 0 1.6-3.7M3 2.5V5h2.5M8 5v3.2l2 1.3'],
   ['plan', 'Plan', 'p', 'M4 2.5h6l2.5 2.5v8.5H4zM6.5 8h4M6.5 10.5h4M6.5 5.5h2'],
   ['explain', 'Explain', 'e', 'M2.5 8h8M7.5 4.5L11 8l-3.5 3.5M13.5 3v10'],

@@ -21,6 +21,7 @@ pub(crate) mod habits;
 pub mod health;
 mod help;
 pub mod history;
+pub mod http;
 pub mod label;
 pub(crate) mod namespace;
 pub mod patch;
@@ -181,6 +182,9 @@ pub enum Command {
     /// Show the answers of the DNS servers
     #[command(subcommand, after_help = dns::DNS_HELP, disable_help_subcommand = true)]
     Dns(dns::Dns),
+    /// Show the gateways of HTTP routes
+    #[command(subcommand, after_help = http::HTTP_HELP, disable_help_subcommand = true)]
+    Http(http::Http),
     /// Print Services as environment variables
     #[command(after_help = help::ENV_HELP)]
     Env(environment::Env),

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use model::{
-    kinds::{address, resource::Kind},
+    kinds::{address, block::block_name, resource::Kind},
     primitives::name::{Name, Namespace},
 };
 
@@ -30,8 +30,13 @@ const WORDS: [(Resource, [&str; 3]); Kind::ALL.len() + 1] = [
     (Resource::Object(Kind::Certificate), ["certificates", "certificate", "cert"]),
     (Resource::Object(Kind::Gateway), ["gateways", "gateway", "gw"]),
     (Resource::Object(Kind::HttpRoute), ["httproutes", "httproute", "route"]),
+    (Resource::Object(Kind::TlsRoute), ["tlsroutes", "tlsroute", "tls"]),
+    (Resource::Object(Kind::WorkloadNetwork), ["workloadnetworks", "workloadnetwork", "wn"]),
+    (Resource::Object(Kind::NetworkPolicy), ["networkpolicies", "networkpolicy", "netpol"]),
     (Resource::Object(Kind::Address), ["addresses", "address", "addr"]),
     (Resource::Object(Kind::EndpointHealth), ["endpointhealths", "endpointhealth", "eph"]),
+    (Resource::Object(Kind::Block), ["blocks", "block", "blk"]),
+    (Resource::Object(Kind::Attachment), ["attachments", "attachment", "att"]),
     (Resource::Endpoints, ["endpoints", "endpoint", "ep"]),
 ];
 
@@ -134,6 +139,10 @@ pub(crate) fn parse_name(resource: Resource, text: &str) -> Result<Name, String>
         Resource::Object(Kind::Address) => address::address_of(text)
             .map(address::name_of)
             .ok_or_else(|| format!("`{text}` is not an address; write it as 192.0.2.1 or 2001:db8::1")),
+        Resource::Object(Kind::Block) if text.contains('/') => text
+            .parse()
+            .map(|cidr| block_name(&cidr))
+            .map_err(|_| format!("`{text}` is not a block; write it as 10.64.0.0/26")),
         Resource::Object(_) | Resource::Endpoints => {
             Name::parse(text).map_err(|error| format!("`{text}` is not a valid name: {error}"))
         }
@@ -284,6 +293,8 @@ mod tests {
             let name = parse_name(address, text).unwrap();
             assert_eq!(name.as_str(), "2001-0db8-0000-0000-0000-0000-0000-0001", "{text}");
         }
+        let block = parse_name(Resource::Object(Kind::Block), "10.64.0.0/26").unwrap();
+        assert_eq!(block.as_str(), "10.64.0.0-26");
         assert_eq!(parse_name(address, "192.0.2.1").unwrap().as_str(), "192.0.2.1");
         assert!(parse_name(address, "web").unwrap_err().contains("write it as 192.0.2.1"));
         assert!(parse_name(Resource::Object(Kind::Service), "web_").unwrap_err().contains(
@@ -313,7 +324,7 @@ mod tests {
     #[test]
     fn targets_are_lists_of_kinds_or_one_object() {
         let target: Target = "svc,all".parse().unwrap();
-        assert_eq!((target.resources.len(), target.name), (12, None));
+        assert_eq!((target.resources.len(), target.name), (15, None));
         assert_eq!("svc/web".parse::<Target>().unwrap().name.as_deref(), Some("web"));
         for bad in ["", "svc,", "all/web", "svc,eps/web"] {
             assert!(bad.parse::<Target>().is_err(), "{bad}");

@@ -14,7 +14,7 @@ use model::primitives::{domain_name::DomainName, name::Name};
 use replica::ControlArgs;
 use settings::Rules;
 
-pub use self::upstream::UpstreamServer;
+pub use self::upstream::{UpstreamPolicy, UpstreamServer, UpstreamSetting};
 
 /// Port of DNS servers (RFC 1035 §4.2).
 pub const PORT: u16 = 53;
@@ -75,14 +75,25 @@ pub struct Args {
         default_value = "cluster.local"
     )]
     pub domain: Name,
-    /// Servers to which questions outside of the cluster zone are forwarded, separated by commas and tried in this
-    /// order. Without any, such questions are refused. `tls://ADDRESS[:PORT][#NAME]` is a server that is asked over TLS
+    /// Servers to which questions outside of the zones of the cluster are forwarded, separated by commas. Without any for
+    /// a name, such questions are refused. After `ZONE=`, the server is asked for the names in this zone only; a name
+    /// belongs to the longest zone that contains it. `tls://ADDRESS[:PORT][#NAME]` is a server that is asked over TLS
     /// (DoT), at port 853 if none is given; its certificate must be valid for NAME, or for the address
     #[arg(
-        long, env = "TIDEGATE_DNS_UPSTREAM", hide_env_values = true, value_name = "[tls://]ADDRESS[:PORT][#NAME],…",
-        value_delimiter = ',', value_parser = UpstreamServer::parse
+        long, env = "TIDEGATE_DNS_UPSTREAM", hide_env_values = true,
+        value_name = "[ZONE=][tls://]ADDRESS[:PORT][#NAME],…", value_delimiter = ',', value_parser = UpstreamSetting::parse
     )]
-    pub upstream: Vec<UpstreamServer>,
+    pub upstream: Vec<UpstreamSetting>,
+    /// Order in which the servers of a zone in --upstream are asked
+    #[arg(
+        long,
+        env = "TIDEGATE_DNS_UPSTREAM_POLICY",
+        hide_env_values = true,
+        value_name = "POLICY",
+        value_enum,
+        default_value = "sequential"
+    )]
+    pub upstream_policy: UpstreamPolicy,
     /// Authorities that sign the certificates of upstream servers over TLS, as PEM [default: those of the operating
     /// system]
     #[arg(long, env = "TIDEGATE_DNS_UPSTREAM_CA_FILE", hide_env_values = true, value_name = "FILE")]
@@ -91,6 +102,10 @@ pub struct Args {
     /// on the path that exists, as an alias
     #[arg(long, env = "TIDEGATE_DNS_AUTOPATH", hide_env_values = true)]
     pub autopath: bool,
+    /// Answer names that have several load balancer addresses with those that a node in the failure zone of the client announces,
+    /// and those announced by BGP, if there are any
+    #[arg(long, env = "TIDEGATE_DNS_NEAREST", hide_env_values = true)]
+    pub nearest: bool,
     /// Networks of the clients of the cluster, separated by commas. Other clients get answers from DnsZones only, and
     /// are refused for all other names [default: all]
     #[arg(
@@ -186,8 +201,8 @@ pub struct Args {
         value_parser = parse_loopback, default_value = "127.0.0.1:8888"
     )]
     pub external_dns_listen: SocketAddr,
-    /// Address for /healthz, /readyz, /metrics, and /names with the busiest names, which `tidegate dns top` shows; requests
-    /// are not authenticated
+    /// Address for /healthz, /readyz, /metrics, /names with the busiest names, which `tidegate dns top` shows, and /explain, for
+    /// `tidegate explain dns --server`; requests are not authenticated
     #[arg(
         long, env = "TIDEGATE_LISTEN", hide_env_values = true, value_name = "ADDRESS:PORT",
         value_parser = parse_listen, default_value = "127.0.0.1:7443"

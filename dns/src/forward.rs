@@ -5,11 +5,15 @@
 //! expired response is served (RFC 8767).
 
 mod cache;
+mod exchange;
+mod explain;
 mod flights;
 mod loops;
 pub(crate) mod lru;
+mod order;
 mod tls;
 mod upstream;
+mod zones;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -24,15 +28,15 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-pub(crate) use self::{cache::CacheOptions, upstream::ForwardError};
+pub(crate) use self::{cache::CacheOptions, explain::ForwardedName, upstream::ForwardError};
 use self::{
     cache::{Cache, LookupResult},
     flights::{FlightLimits, Flights, JoinResult},
-    upstream::Upstreams,
+    zones::UpstreamZones,
 };
 use crate::{
-    args::UpstreamServer,
-    message::{QuestionKey, Reply, ReplyKind, ServedReply},
+    args::{UpstreamPolicy, UpstreamSetting},
+    message::{PlainRequest, QuestionKey, Reply, ReplyKind, ServedReply},
     metrics::Metrics,
 };
 
@@ -51,7 +55,7 @@ pub(crate) struct Forwarder(Arc<ForwarderCore>);
 
 #[derive(Debug)]
 struct ForwarderCore {
-    upstreams: Upstreams,
+    upstreams: UpstreamZones,
     start: Instant,
     state: Mutex<ForwarderState>,
     metrics: Arc<Metrics>,
@@ -82,10 +86,10 @@ impl ForwardedReply {
 }
 
 impl Forwarder {
-    /// Creates a client of upstream servers, which are tried in this order. Those over TLS are verified by `tls`. Returns
-    /// `None` without servers.
+    /// Creates a client of upstream servers, which are asked in the order of the policy. Those over TLS are verified by
+    /// `tls`. Returns `None` without servers.
     pub(crate) fn new(
-        upstreams: Vec<UpstreamServer>,
+        (upstreams, policy): (Vec<UpstreamSetting>, UpstreamPolicy),
         tls: &Arc<ClientConfig>,
         options: CacheOptions,
         metrics: Arc<Metrics>,
@@ -95,11 +99,16 @@ impl Forwarder {
         }
         let state = ForwarderState { cache: Cache::new(options), flights: Flights::new(LIMITS) };
         Some(Self(Arc::new(ForwarderCore {
-            upstreams: Upstreams::new(upstreams, tls, options.ttl_limits),
+            upstreams: UpstreamZones::new(upstreams, policy, tls, options.ttl_limits),
             start: Instant::now(),
             state: Mutex::new(state),
             metrics,
         })))
+    }
+
+    /// Returns true if a server is asked for a name.
+    pub(crate) fn has_server_for(&self, name: &Name) -> bool {
+        self.0.upstreams.of(name).is_some()
     }
 
     /// Returns the cached response to a question, if the upstream servers need not be asked first. Renews a response
@@ -107,7 +116,7 @@ impl Forwarder {
     pub(crate) fn cached(&self, key: &QuestionKey) -> Option<ForwardedReply> {
         let mut state = self.0.lock();
         let now = self.0.now();
-        match state.cache.find(key, now) {
+        match state.cache.find_in(key, self.0.zone_of(key), now) {
             LookupResult::Fresh { served, is_due } => {
                 if is_due && state.flights.join(key, now, None) == JoinResult::Ask {
                     self.0.metrics.cache_renewals.inc();
@@ -120,6 +129,17 @@ impl Forwarder {
         }
     }
 
+    /// Finds a cached response that has not expired and need not be renewed, and passes it with its age in seconds to
+    /// `write`. Returns true if there is one and `write` does.
+    pub(crate) fn find_direct(
+        &self,
+        question: &PlainRequest<'_>,
+        write: impl FnOnce(&Reply, u32) -> bool,
+    ) -> bool {
+        let now = self.0.now();
+        self.0.lock().cache.find_direct(question, now, write)
+    }
+
     /// Returns the response to a question, from the cache or the upstream servers.
     ///
     /// # Errors
@@ -129,7 +149,7 @@ impl Forwarder {
         let patience = {
             let mut state = self.0.lock();
             let now = self.0.now();
-            let found = state.cache.find(key, now);
+            let found = state.cache.find_in(key, self.0.zone_of(key), now);
             let stale = match found {
                 LookupResult::Fresh { served, .. } | LookupResult::Stale { served, is_due: false } => {
                     return Ok(ForwardedReply::cached(served));
@@ -165,7 +185,7 @@ impl Forwarder {
         }
     }
 
-    /// Returns the upstream servers with their states, in the order in which they are tried.
+    /// Returns the upstream servers with their states, those of the longest zones first.
     pub(crate) fn upstream_states(&self) -> Vec<DnsUpstream> {
         self.0.upstreams.states()
     }
@@ -192,7 +212,10 @@ impl Forwarder {
             let mut next = Some(key);
             while let Some(key) = next {
                 shared.metrics.upstream_questions.inc();
-                let outcome = shared.upstreams.ask(&key).await;
+                let outcome = match shared.upstreams.of(&key.name) {
+                    Some((_, upstreams)) => upstreams.ask(&key).await,
+                    None => Err(ForwardError::Unanswered(None)),
+                };
                 next = shared.end(&key, outcome);
             }
         });
@@ -203,6 +226,12 @@ impl ForwarderCore {
     /// Time since the start.
     fn now(&self) -> Duration {
         self.start.elapsed()
+    }
+
+    /// Returns the zone whose servers are asked for a question. The absence of a name outside of it is no absence of the
+    /// names in the zone, which other servers know.
+    fn zone_of<'a>(&'a self, key: &'a QuestionKey) -> &'a Name {
+        self.upstreams.of(&key.name).map_or(&key.name, |(zone, _)| zone)
     }
 
     fn lock(&self) -> MutexGuard<'_, ForwarderState> {

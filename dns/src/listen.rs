@@ -7,7 +7,7 @@ mod udp;
 
 use std::{
     io,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket},
     num::NonZeroUsize,
     sync::Arc,
     thread,
@@ -17,6 +17,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::tls::{Certificate, CertificateFiles, PROTOCOL as TLS_PROTOCOL};
+use self::udp::UdpThreads;
 use crate::responder::Responder;
 
 /// Maximum number of UDP sockets for one address.
@@ -31,7 +32,7 @@ const BACKLOG: i32 = 128;
 /// Bound sockets, not yet served.
 #[derive(Debug)]
 pub(crate) struct Sockets {
-    udp: Vec<tokio::net::UdpSocket>,
+    udp: Vec<UdpSocket>,
     tcp: Vec<tokio::net::TcpListener>,
     tls: Vec<tokio::net::TcpListener>,
 }
@@ -60,18 +61,18 @@ impl Sockets {
     }
 
     /// Answers questions until stopped. The certificate is that of DNS over TLS.
+    ///
+    /// # Errors
+    /// Returns an error if the operating system cannot start the threads.
     pub(crate) async fn serve(
         self,
         responder: Arc<Responder>,
         certificate: Option<Certificate>,
         stop: CancellationToken,
-    ) {
+    ) -> io::Result<()> {
         let mut tasks = tokio::task::JoinSet::new();
         let connections = Arc::new(tcp::ConnectionLimit::default());
-        let errors = Arc::new(udp::ErrorGate::default());
-        for socket in self.udp {
-            tasks.spawn(udp::serve(Arc::new(socket), Arc::clone(&responder), Arc::clone(&errors)));
-        }
+        let _threads = UdpThreads::start(self.udp, &responder)?;
         for listener in self.tcp {
             tasks.spawn(tcp::serve(listener, Arc::clone(&responder), Arc::clone(&connections), None));
         }
@@ -83,6 +84,7 @@ impl Sockets {
             tasks.spawn(certificate.follow());
         }
         stop.cancelled().await;
+        Ok(())
     }
 }
 
@@ -97,16 +99,15 @@ fn source_of(client: IpAddr) -> IpAddr {
     }
 }
 
-fn bind_udp(address: SocketAddr) -> io::Result<tokio::net::UdpSocket> {
+fn bind_udp(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
     socket.set_reuse_port(true)?;
     socket.set_recv_buffer_size(UDP_BUFFER_BYTES)?;
-    socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    tokio::net::UdpSocket::from_std(socket.into())
+    Ok(socket.into())
 }
 
 fn bind_tcp(address: SocketAddr) -> io::Result<tokio::net::TcpListener> {

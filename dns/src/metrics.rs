@@ -201,6 +201,14 @@ impl Metrics {
         self.questions.get_or_create(&OutcomeLabels { outcome }).inc();
     }
 
+    /// Counts several questions with the same result.
+    pub(crate) fn count_several(&self, outcome: Outcome, questions: u64) {
+        // A result that has not occurred is absent.
+        if questions > 0 {
+            self.questions.get_or_create(&OutcomeLabels { outcome }).inc_by(questions);
+        }
+    }
+
     /// Records the numbers of cached responses with and without records, and of questions in flight.
     pub(crate) fn set_cache(&self, (positive, negative): (usize, usize), in_flight: usize) {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);

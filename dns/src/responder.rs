@@ -1,9 +1,11 @@
 //! Decision on each question: answer from the cluster zone, forward, or refuse.
 
+mod direct;
+mod explain;
 mod history;
 mod name_counters;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod transfer;
 mod update;
 
@@ -18,11 +20,11 @@ use hickory_proto::op::ResponseCode;
 use ipnet::IpNet;
 use model::discovery::dns::{
     Answer, ClientView, DnsQuestion, Resolution, ResponseCode as AnswerCode, Zone, answer_in,
-    answer_on_search_path,
+    answer_on_search_path, nearest,
 };
 use tokio::sync::{Semaphore, watch};
 
-pub(crate) use self::name_counters::NameCounters;
+pub(crate) use self::{explain::ServerExplanation, name_counters::NameCounters};
 use self::{
     history::TransferHistory,
     transfer::{TRANSFERS_MAX, TransferJob},
@@ -46,6 +48,8 @@ pub(crate) struct ResponderOptions {
     pub(crate) clients: Vec<IpNet>,
     /// True if the search path of clients is followed.
     pub(crate) follows_search_path: bool,
+    /// True if clients get those of several load balancer addresses that are near to them.
+    pub(crate) prefers_near: bool,
     /// Host names of the control servers in lower case. Questions for them are forwarded before the state is known,
     /// because without them it may never be.
     pub(crate) control_names: BTreeSet<String>,
@@ -166,7 +170,9 @@ impl Responder {
             Resolution::Foreign => self.forward(request),
             Resolution::Own(found) => {
                 let other = self.on_search_path(&request, &zone, (&question, client), &found);
-                self.own(request, other.unwrap_or(found))
+                let found = other.unwrap_or(found);
+                let found = if self.options.prefers_near { nearest(&zone, client, found) } else { found };
+                self.own(request, found)
             }
             Resolution::Refused => self.respond(Outcome::OutsideClient, request.fail(ResponseCode::Refused)),
             Resolution::Unknown => self.not_ready(&request),
@@ -218,14 +224,20 @@ impl Responder {
         if !self.options.follows_search_path || found.code != AnswerCode::NxDomain {
             return None;
         }
-        let can_forward = self.forwarder.is_some() && request.recursion_desired;
-        answer_on_search_path(zone, question, client, can_forward)
+        let forwarder = self.forwarder.as_ref().filter(|_| request.recursion_desired);
+        let found = answer_on_search_path(zone, question, client, forwarder.is_some())?;
+        let has_server = |name: &str| {
+            let key = request.key_about(name);
+            forwarder.zip(key).is_some_and(|(forwarder, key)| forwarder.has_server_for(&key.name))
+        };
+        found.chase.as_deref().is_none_or(has_server).then_some(found)
     }
 
     fn own(&self, request: Request, found: Answer) -> Step {
         if let Some(target) = found.chase.as_deref().filter(|_| request.recursion_desired)
             && let Some(forwarder) = &self.forwarder
             && let Some(key) = request.key_about(target)
+            && forwarder.has_server_for(&key.name)
         {
             return self.look_up(forwarder, Box::new(Job { request, key, alias: Some(found) }));
         }
@@ -237,10 +249,13 @@ impl Responder {
         let Some(forwarder) = self.forwarder.as_ref().filter(|_| request.recursion_desired) else {
             return self.respond(Outcome::Refused, request.fail(ResponseCode::Refused));
         };
+        let key = request.key();
+        if !forwarder.has_server_for(&key.name) {
+            return self.respond(Outcome::Refused, request.fail(ResponseCode::Refused));
+        }
         if request.is_any() {
             return self.respond(Outcome::AllTypes, request.any());
         }
-        let key = request.key();
         self.look_up(forwarder, Box::new(Job { request, key, alias: None }))
     }
 

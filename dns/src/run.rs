@@ -21,7 +21,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    args::{Args, UpstreamServer},
+    args::{Args, UpstreamServer, UpstreamSetting},
     forward::{CacheOptions, Forwarder},
     keys,
     listen::{Certificate, CertificateFiles, Sockets, TLS_PROTOCOL},
@@ -63,10 +63,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let settings = zone_settings(&args);
     let (sender, zones) = watch::channel(restored(&args, &settings, &metrics));
     let tls = Arc::new(upstream_tls(&args)?);
-    let forwarder = Forwarder::new(args.upstream.clone(), &tls, cache_options(&args), Arc::clone(&metrics));
+    let upstream = (args.upstream.clone(), args.upstream_policy);
+    let forwarder = Forwarder::new(upstream, &tls, cache_options(&args), Arc::clone(&metrics));
     let options = ResponderOptions {
         clients: args.client_network.clone(),
         follows_search_path: args.autopath,
+        prefers_near: args.nearest,
         control_names: args
             .control
             .api
@@ -80,7 +82,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let writer = UpdateWriter::new(args.control.client(USER_AGENT)?, zones.clone(), queue);
     let external_dns = external_dns(&args, &zones, &updates).await?;
     let views = (zones.clone(), keys.clone(), updates);
-    let responder = Responder::new(options, views, forwarder.clone(), Arc::clone(&metrics));
+    let responder = Arc::new(Responder::new(options, views, forwarder.clone(), Arc::clone(&metrics)));
     let sources = args.listen.iter().map(|address| address.ip()).collect();
     let changes = ChangeNotifier::new(zones.clone(), keys, sources, Arc::clone(&metrics));
     let announced = AnnouncedFollower { client: args.control.client(USER_AGENT)?, zones: sender.clone() };
@@ -95,7 +97,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         names: Arc::clone(responder.names()),
         forwarder: forwarder.clone(),
     };
-    let status_routes = routes(metrics, Arc::clone(responder.names()));
+    let status_routes = routes(metrics, Arc::clone(&responder));
     let stop = CancellationToken::new();
     let upstream: Vec<_> = args.upstream.iter().map(ToString::to_string).collect();
     tracing::info!(listen = ?args.listen, domain = %args.domain, ?upstream, "started");
@@ -110,7 +112,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         () = writer.run() => {}
         () = changes.run() => {}
         () = reporter.run() => {}
-        () = sockets.serve(Arc::new(responder), certificate, stop.clone()) => {}
+        served = sockets.serve(responder, certificate, stop.clone()) => {
+            served.context("cannot start the threads for questions over UDP: raise the limit on threads of the service")?;
+        }
         served = status::serve(status_listener, status_routes) => served?,
         served = serve_external_dns(external_dns) => served?,
         () = keep(&args, zones) => {}
@@ -164,7 +168,7 @@ fn upstream_tls(args: &Args) -> anyhow::Result<ClientConfig> {
         Some(file) => Trust::file(file).with_context(|| {
             format!("cannot use --upstream-ca-file {}: correct the file or leave it out", file.display())
         })?,
-        None if args.upstream.iter().any(|upstream| matches!(upstream, UpstreamServer::Tls(..))) => {
+        None if args.upstream.iter().any(|upstream| matches!(upstream.server, UpstreamServer::Tls(..))) => {
             Trust::system()
         }
         // The certificates of the operating system are not needed.
@@ -176,10 +180,10 @@ fn upstream_tls(args: &Args) -> anyhow::Result<ClientConfig> {
 }
 
 /// Returns true if an upstream server is this server.
-fn is_own(args: &Args, upstream: &UpstreamServer) -> bool {
-    match upstream {
-        UpstreamServer::Plain(address) => is_served(&args.listen, *address),
-        UpstreamServer::Tls(address, _) => is_served(&args.tls_listen, *address),
+fn is_own(args: &Args, upstream: &UpstreamSetting) -> bool {
+    match upstream.server {
+        UpstreamServer::Plain(address) => is_served(&args.listen, address),
+        UpstreamServer::Tls(address, _) => is_served(&args.tls_listen, address),
     }
 }
 

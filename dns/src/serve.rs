@@ -1,27 +1,74 @@
-//! State of the program for its status server, with the busiest names at `/names`, and for reports to the control servers.
+//! State of the program for its status server, with the busiest names at `/names` and explanations of names at `/explain`, and
+//! for reports to the control servers.
 
 mod external_dns;
 mod report;
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
-use axum::{Json, Router, extract::State, routing::get};
+use axum::{
+    Json, Router,
+    extract::{Query, State},
+    http::StatusCode,
+    routing::get,
+};
 use daemon::status::{self, Status};
-use model::wire::dns_names::DnsNamesReport;
+use model::{
+    discovery::dns::{NameQuestion, RecordType},
+    primitives::name::Namespace,
+    wire::dns_names::DnsNamesReport,
+};
+use serde::Deserialize;
 
 pub(crate) use self::{
     external_dns::ExternalDns,
     report::{StatusReporter, host_name},
 };
-use crate::{metrics::Metrics, responder::NameCounters};
+use crate::{
+    metrics::Metrics,
+    responder::{Responder, ServerExplanation},
+};
 
-/// Returns the routes of the status server.
-pub(crate) fn routes(metrics: Arc<Metrics>, names: Arc<NameCounters>) -> Router {
-    status::routes(metrics).merge(Router::new().route("/names", get(busiest)).with_state(names))
+/// Maximum length of a name in the DNS with the final dot, in characters (RFC 1035 §3.1).
+const NAME_LENGTH_MAX: usize = 254;
+
+/// Query of an explanation.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExplainQuery {
+    /// Name as a client writes it.
+    name: String,
+    /// Type of the records. Default: A.
+    r#type: Option<String>,
+    /// Address of the client.
+    from: Option<IpAddr>,
+    /// Namespace of the search path for a client that is no Workload.
+    namespace: Option<Namespace>,
 }
 
-async fn busiest(State(names): State<Arc<NameCounters>>) -> Json<DnsNamesReport> {
-    Json(names.report())
+/// Returns the routes of the status server.
+pub(crate) fn routes(metrics: Arc<Metrics>, responder: Arc<Responder>) -> Router {
+    let routes = Router::new().route("/names", get(busiest)).route("/explain", get(explain));
+    status::routes(metrics).merge(routes.with_state(responder))
+}
+
+async fn busiest(State(responder): State<Arc<Responder>>) -> Json<DnsNamesReport> {
+    Json(responder.names().report())
+}
+
+async fn explain(
+    State(responder): State<Arc<Responder>>,
+    Query(query): Query<ExplainQuery>,
+) -> Result<Json<ServerExplanation>, (StatusCode, &'static str)> {
+    let ExplainQuery { name, r#type, from, namespace } = query;
+    if name.is_empty() || name.len() > NAME_LENGTH_MAX {
+        return Err((StatusCode::BAD_REQUEST, "name: must have from 1 to 254 characters\n"));
+    }
+    let Some(record_type) = RecordType::parse(r#type.as_deref().unwrap_or("A")) else {
+        let problem = "type: must be A, AAAA, CNAME, NS, PTR, SOA, SRV, TXT, MX or ANY\n";
+        return Err((StatusCode::BAD_REQUEST, problem));
+    };
+    Ok(Json(responder.explain(&NameQuestion { name, record_type, client: from, namespace })))
 }
 
 impl Status for Metrics {

@@ -27,10 +27,16 @@ const DNS_SECRET: &[u8] = b"0123456789abcdef";
 /// Time of this signature in seconds since 1970.
 const DNS_SIGNED_AT: u64 = 0x6b0c_6d7f;
 
-/// Cluster zone with the objects of the table.
+/// Cluster zone with the objects of the table, and a DnsZone with records of all types.
 static DNS_ZONE: LazyLock<Zone> = LazyLock::new(|| {
     let objects: Vec<serde_json::Value> = serde_json::from_str(DNS_OBJECTS).expect("the file is valid");
-    let objects = objects.into_iter().filter_map(|mut object| {
+    let record = |name: &str, kind: &str, value: &str| serde_json::json!({ "name": name, "type": kind, "values": [value] });
+    let zone = serde_json::json!({ "kind": "DnsZone", "metadata": { "name": "example" }, "spec": { "zone": "example.org", "records": [
+        record("www.example.org", "A", "192.0.2.1"), record("www.example.org", "AAAA", "2001:db8::1"),
+        record("example.org", "MX", "10 www.example.org"), record("a.example.org", "CNAME", "www.example.org"),
+        record("_sip._tcp.example.org", "SRV", "0 1 5060 www.example.org"), record("t.example.org", "TXT", "text"),
+    ] } });
+    let objects = objects.into_iter().chain([zone]).filter_map(|mut object| {
         object["apiVersion"] = "tidegate/v1".into();
         decode(&object, &Expect::default()).ok().map(Arc::new)
     });
@@ -56,6 +62,7 @@ pub fn dns_message(bytes: &[u8]) {
             if let Resolution::Own(found) = answer(&DNS_ZONE, &request.question()) {
                 check(&request.answer(&found, Vec::new(), usize::from(*bits)));
             }
+            direct(packet, transport, &request, check);
             check(&request.any());
             check(&request.fail(ResponseCode::ServFail));
             verify(&request, check);
@@ -66,6 +73,7 @@ pub fn dns_message(bytes: &[u8]) {
             let mut response = packet.to_vec();
             response[2] |= 0x80;
             relay(&request, &key, &response, check);
+            relay_direct(packet, transport, &request, &response);
         }
         message::ParseResult::Update(request, _) => {
             check(&request.fail(ResponseCode::Refused));
@@ -80,6 +88,42 @@ pub fn dns_message(bytes: &[u8]) {
         [packet.get(..2).unwrap_or(&[0, 0]), &key.encode(0).expect("the name is valid")[2..]].concat();
     if let message::ParseResult::Question(request) = message::parse(&request, transport, true) {
         relay(&request, &key, packet, |_| ());
+    }
+}
+
+/// Answers a request on the direct way, if that is possible: only if the general search has the same records.
+fn direct(packet: &[u8], transport: message::Transport, request: &message::Request, check: impl Fn(&[u8])) {
+    let mut buffer = [0; message::NAME_BYTES_MAX];
+    let Some(plain) = message::PlainRequest::read(packet, transport) else { return };
+    let Some(name) = plain.host_name(&mut buffer) else { return };
+    assert_eq!(name, request.question().labels.join("."));
+    let Some(addresses) = DNS_ZONE.service_addresses(name) else { return };
+    let mut response = Vec::new();
+    if plain.answer(false, addresses, 0, &mut response) {
+        check(&response);
+        let Resolution::Own(found) = answer(&DNS_ZONE, &request.question()) else {
+            panic!("not in the zone")
+        };
+        let expected = request.answer(&found, Vec::new(), 0);
+        // The flag that the server forwards depends on the input.
+        assert!(response[..3] == expected[..3] && response[4..] == expected[4..]);
+    } else {
+        assert!(response.is_empty());
+    }
+}
+
+/// Passes a cached response on, on the direct way: the same bytes as on the general way.
+fn relay_direct(packet: &[u8], transport: message::Transport, request: &message::Request, response: &[u8]) {
+    let Some(plain) = message::PlainRequest::read(packet, transport) else { return };
+    let Some(reply) = message::Reply::parse(&request.key(), response, DNS_TTL_LIMITS) else { return };
+    for age in [0, 1, u32::MAX] {
+        let mut bytes = Vec::new();
+        if plain.relay(&reply, age, 1, &mut bytes) {
+            let served = message::ServedReply { bytes: reply.aged(age), is_stale: false };
+            assert!(bytes == request.relay(served, 1));
+        } else {
+            assert!(bytes.is_empty());
+        }
     }
 }
 

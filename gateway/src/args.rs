@@ -8,7 +8,7 @@ use std::{
 use clap::Parser;
 use daemon::{log::LogArgs, start::WithLog, status::parse_listen};
 use ipnet::IpNet;
-use model::http::HttpObjectKey;
+use model::{http::HttpObjectKey, primitives::name::Name};
 use replica::ControlArgs;
 use settings::Rules;
 
@@ -97,6 +97,12 @@ pub struct Args {
         value_parser = parse_listen, default_value = "127.0.0.1:7444"
     )]
     pub status_listen: SocketAddr,
+    /// Name of this gateway in its reports to the control servers, unique among the gateways, such as that of the node
+    /// [default: the host name]
+    #[arg(
+        long, env = "TIDEGATE_GATEWAY_NAME", hide_env_values = true, value_name = "NAME", value_parser = Name::parse
+    )]
+    pub name: Option<Name>,
     /// Flags of the log.
     #[command(flatten)]
     pub log: LogArgs,

@@ -38,7 +38,15 @@ const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// TLS settings of each Certificate. `Debug` does not print keys.
 #[derive(Default)]
-pub(crate) struct CertificateRing(BTreeMap<HttpObjectKey, Arc<ServerConfig>>);
+pub(crate) struct CertificateRing(BTreeMap<HttpObjectKey, ServerConfigs>);
+
+/// TLS settings of one Certificate.
+struct ServerConfigs {
+    /// Settings of connections with HTTP requests.
+    requests: Arc<ServerConfig>,
+    /// Settings of connections whose bytes are forwarded: the endpoints determine the protocol, so that none is negotiated.
+    bytes: Arc<ServerConfig>,
+}
 
 impl fmt::Debug for CertificateRing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,9 +55,14 @@ impl fmt::Debug for CertificateRing {
 }
 
 impl CertificateRing {
-    /// Returns the TLS settings of a Certificate.
+    /// Returns the TLS settings of a Certificate for connections with HTTP requests.
     pub(crate) fn config(&self, key: &HttpObjectKey) -> Option<Arc<ServerConfig>> {
-        self.0.get(key).cloned()
+        self.0.get(key).map(|configs| Arc::clone(&configs.requests))
+    }
+
+    /// Returns the TLS settings of a Certificate for connections whose bytes are forwarded.
+    pub(crate) fn config_of_bytes(&self, key: &HttpObjectKey) -> Option<Arc<ServerConfig>> {
+        self.0.get(key).map(|configs| Arc::clone(&configs.bytes))
     }
 }
 
@@ -90,7 +103,9 @@ impl RingBuilder {
                 Ok(config) => {
                     let facts = CertificateFacts::read(&one.certificate);
                     expiry.extend(facts.ok().map(|facts| (key.to_string(), facts.not_after)));
-                    ring.insert(key, Arc::new(config));
+                    let mut bytes = config.clone();
+                    bytes.alpn_protocols.clear();
+                    ring.insert(key, ServerConfigs { requests: Arc::new(config), bytes: Arc::new(bytes) });
                 }
                 Err(problem) => tracing::warn!(certificate = %key, problem, "a certificate is unusable"),
             }

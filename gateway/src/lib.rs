@@ -1,10 +1,11 @@
-//! `tidegate-gateway`: accepts HTTP requests at the listeners of Gateways, and forwards them to endpoints of the Services
-//! that HttpRoutes name.
+//! `tidegate-gateway`: accepts HTTP requests and TLS connections at the listeners of Gateways, and forwards them to endpoints
+//! of the Services that HttpRoutes and TlsRoutes name.
 //!
 //! ```text
 //! control server ──watch──▶ replica ──▶ HttpState (model) ──▶ listen (ports of the listeners)
 //!                                          │
 //! client ──▶ listen ──▶ gate ──▶ hyper ──▶ proxy ──route (model)──▶ upstream ──▶ endpoint
+//!              └─▶ tls ──route_tls (model)──▶ relay ──────────────────────────────▶ endpoint
 //! ```
 //! Invariants: no request waits for a control server, and routing goes on while none is reachable. A change of routes or
 //! endpoints applies to the next request, without a new process or connection. Every head, connection, attempt and time
@@ -12,6 +13,7 @@
 
 pub mod args;
 mod gate;
+mod handover;
 mod keys;
 mod listen;
 mod metrics;

@@ -2,24 +2,34 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io,
+    net::SocketAddr,
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use model::primitives::quantity::{Revision, Timestamp};
+use model::{
+    primitives::quantity::{Revision, Timestamp},
+    wire::http_gateway::{GATEWAY_SOCKETS_MAX, GatewayCodeCount, GatewaySocket},
+};
 use prometheus_client::{
     encoding::{EncodeLabelSet, EncodeLabelValue, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
+use tokio::sync::watch;
 
 /// Maximum number of routes with metrics of their own. Requests of further routes are counted as [`OTHER`].
 const ROUTES_MAX: usize = 1000;
 /// Label of the routes beyond [`ROUTES_MAX`].
 const OTHER: &str = "other";
+/// Lowest status code.
+const CODE_MIN: u16 = 100;
+/// Number of status codes: from 100 to 599.
+const CODES: usize = 500;
 /// Upper bounds of the durations of requests in seconds.
 const BOUNDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
@@ -47,6 +57,10 @@ pub(crate) enum ConnectionEnd {
     Handshake,
     /// No listener has the server name of the client, or its listener has no usable certificate.
     NoCertificate,
+    /// No TlsRoute has the server name of the client, or the client sent none.
+    NoTlsRoute,
+    /// No endpoint of a TlsRoute accepted the connection.
+    NoEndpoint,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -66,6 +80,7 @@ pub(crate) struct Metrics {
     requests: Family<RequestLabels, Counter>,
     durations: Family<RouteLabels, Histogram>,
     ends: Family<EndLabels, Counter>,
+    forwarded: Family<RouteLabels, Counter>,
     expiry: Family<CertificateLabels, Gauge>,
     routes: Mutex<BTreeSet<String>>,
     revision: Gauge,
@@ -75,10 +90,12 @@ pub(crate) struct Metrics {
     pub(crate) connections: Gauge,
     /// Connections that were switched to another protocol, such as WebSocket.
     pub(crate) tunnels: Gauge,
-    /// Listening sockets that are open.
-    pub(crate) sockets: Gauge,
-    /// Listening sockets that cannot be opened.
-    pub(crate) sockets_failed: Gauge,
+    sockets: Gauge,
+    sockets_failed: Gauge,
+    /// Listening sockets that are open or cannot be opened.
+    listening: watch::Sender<Vec<GatewaySocket>>,
+    /// Number of requests for each status code, from [`CODE_MIN`].
+    codes: [AtomicU64; CODES],
     /// Attempts to forward a request that failed.
     pub(crate) upstream_failures: Counter,
     /// Requests that were sent to another endpoint after a failed attempt.
@@ -106,6 +123,12 @@ impl Default for Metrics {
             "connections_closed",
             "Connections of clients that the gateway closed, by the reason",
             ends.clone(),
+        );
+        let forwarded = Family::<RouteLabels, Counter>::default();
+        registry.register(
+            "tls_connections",
+            "Connections of clients that TlsRoutes forwarded, by the route",
+            forwarded.clone(),
         );
         let expiry = Family::<CertificateLabels, Gauge>::default();
         registry.register(
@@ -149,6 +172,7 @@ impl Default for Metrics {
             requests,
             durations,
             ends,
+            forwarded,
             expiry,
             routes: Mutex::default(),
             revision,
@@ -157,6 +181,8 @@ impl Default for Metrics {
             tunnels,
             sockets,
             sockets_failed,
+            listening: watch::Sender::default(),
+            codes: [const { AtomicU64::new(0) }; CODES],
             upstream_failures,
             retries,
             mirrors,
@@ -172,6 +198,61 @@ impl Metrics {
         let route = self.label_of(route);
         self.durations.get_or_create(&RouteLabels { route: route.clone() }).observe(duration.as_secs_f64());
         self.requests.get_or_create(&RequestLabels { route, code }).inc();
+        if let Some(count) = self.codes.get(usize::from(code.saturating_sub(CODE_MIN))) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the numbers of requests by status code since the start.
+    pub(crate) fn codes(&self) -> Vec<GatewayCodeCount> {
+        let codes = (CODE_MIN..).zip(&self.codes);
+        let codes =
+            codes.map(|(code, count)| GatewayCodeCount { code, count: count.load(Ordering::Relaxed) });
+        codes.filter(|one| one.count > 0).collect()
+    }
+
+    /// Records the listening sockets that are open, and those that cannot be opened with the kind of the error.
+    pub(crate) fn set_sockets<'a>(
+        &self,
+        open: impl Iterator<Item = &'a SocketAddr>,
+        failed: &BTreeMap<SocketAddr, io::ErrorKind>,
+    ) {
+        let open = open.map(|address| GatewaySocket { address: *address, error: None });
+        let failed = failed
+            .iter()
+            .map(|(address, kind)| GatewaySocket { address: *address, error: Some(kind.to_string()) });
+        let mut sockets: Vec<_> = open.chain(failed).take(GATEWAY_SOCKETS_MAX).collect();
+        sockets.sort_by_key(|socket| socket.address);
+        let count = |is_wanted: fn(&&GatewaySocket) -> bool| {
+            i64::try_from(sockets.iter().filter(is_wanted).count()).unwrap_or(i64::MAX)
+        };
+        self.sockets.set(count(|one| one.error.is_none()));
+        self.sockets_failed.set(count(|one| one.error.is_some()));
+        self.listening.send_if_modified(|before| {
+            let has_changed = *before != sockets;
+            *before = sockets;
+            has_changed
+        });
+    }
+
+    /// Returns the listening sockets, which are received again when they change.
+    pub(crate) fn sockets_changed(&self) -> watch::Receiver<Vec<GatewaySocket>> {
+        self.listening.subscribe()
+    }
+
+    /// Returns the ports of listeners of which no socket could be opened.
+    pub(crate) fn closed_ports(&self) -> BTreeSet<u16> {
+        let sockets = self.listening.borrow();
+        let ports = |is_open: bool| {
+            let found = sockets.iter().filter(move |socket| socket.error.is_none() == is_open);
+            found.map(|socket| socket.address.port()).collect::<BTreeSet<_>>()
+        };
+        &ports(false) - &ports(true)
+    }
+
+    /// Counts a connection that a TlsRoute forwards.
+    pub(crate) fn forward(&self, route: &str) {
+        self.forwarded.get_or_create(&RouteLabels { route: self.label_of(route) }).inc();
     }
 
     /// Counts a connection that the gateway closes.
@@ -229,10 +310,28 @@ mod tests {
             let metrics = Self::default();
             metrics.count("shop/web/0", 200, Duration::from_millis(3));
             metrics.end(ConnectionEnd::Malformed);
+            metrics.forward("shop/mail");
             let end = Timestamp::from_unix_seconds(1_800_000_000);
             metrics.set_expiry(&BTreeMap::from([("shop/www".to_owned(), end)]));
             metrics
         }
+    }
+
+    /// A port is closed if none of its sockets is open.
+    #[test]
+    fn ports_without_an_open_socket_are_closed() {
+        let metrics = Metrics::default();
+        let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let open = [address("0.0.0.0:80"), address("0.0.0.0:8080")];
+        let in_use = |text: &str| (address(text), io::ErrorKind::AddrInUse);
+        let failed = BTreeMap::from([in_use("[::]:80"), in_use("0.0.0.0:443"), in_use("[::]:443")]);
+        metrics.set_sockets(open.iter(), &failed);
+        assert_eq!(metrics.closed_ports(), BTreeSet::from([443]));
+        assert_eq!((metrics.sockets.get(), metrics.sockets_failed.get()), (2, 3));
+        let sockets = metrics.sockets_changed().borrow().clone();
+        assert_eq!(sockets[1].error.as_deref(), Some("address in use"), "{sockets:?}");
+        metrics.set_sockets([].iter(), &BTreeMap::new());
+        assert!(metrics.closed_ports().is_empty());
     }
 
     /// After 1,000 routes, further ones share a label.

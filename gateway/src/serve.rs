@@ -1,16 +1,23 @@
 //! State of the program for its status server.
 
+mod report;
+
 use daemon::status::Status;
+
+pub(crate) use self::report::{RecentCounts, StatusReporter, host_name};
 
 use crate::metrics::Metrics;
 
 impl Status for Metrics {
     fn trouble(&self) -> Vec<String> {
-        if self.is_ready() {
-            Vec::new()
-        } else {
-            vec!["no state yet: no control server has been reached since the start".to_owned()]
+        if !self.is_ready() {
+            return vec!["no state yet: no control server has been reached since the start".to_owned()];
         }
+        let closed = self.closed_ports();
+        closed
+            .into_iter()
+            .map(|port| format!("no socket of port {port} could be opened; see the log"))
+            .collect()
     }
 
     fn metrics(&self) -> String {

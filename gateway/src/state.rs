@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 /// Name of the file in the state directory.
 const FILE: &str = "routes.jsonl";
 /// Kinds whose objects have an influence on requests.
-pub(crate) const KINDS: [Kind; 8] = [
+pub(crate) const KINDS: [Kind; 9] = [
     Kind::Node,
     Kind::Workload,
     Kind::Service,
@@ -26,6 +26,7 @@ pub(crate) const KINDS: [Kind; 8] = [
     Kind::Certificate,
     Kind::Gateway,
     Kind::HttpRoute,
+    Kind::TlsRoute,
 ];
 
 /// State that is sent to the listeners and to requests; `None` until it is known.

@@ -5,6 +5,7 @@ mod h2c;
 use std::{
     collections::HashMap,
     error::Error,
+    io,
     net::SocketAddr,
     sync::{
         Arc, Mutex, PoisonError,
@@ -20,6 +21,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 use model::http::{BackendEndpoints, BackendProtocol};
+use tokio::{net::TcpStream, time::timeout};
 
 use self::h2c::H2cPool;
 
@@ -78,6 +80,7 @@ pub(crate) struct Upstream<B> {
     client: Client<HttpConnector, B>,
     h2c: H2cPool<B>,
     loads: Mutex<HashMap<SocketAddr, Arc<EndpointLoad>>>,
+    connect_timeout: Duration,
 }
 
 impl<B> Upstream<B>
@@ -99,7 +102,7 @@ where
             .http1_max_headers(RESPONSE_HEADERS_MAX)
             .set_host(false)
             .build(connector);
-        Self { client, h2c: H2cPool::new(connect_timeout), loads: Mutex::default() }
+        Self { client, h2c: H2cPool::new(connect_timeout), loads: Mutex::default(), connect_timeout }
     }
 
     /// Chooses an endpoint: of two random ones, in proportion to their weights, the one that can be connected to and has
@@ -122,6 +125,17 @@ where
             loads.retain(|_, load| load.requests.load(Ordering::Relaxed) > 0);
         }
         Arc::clone(loads.entry(endpoint).or_default())
+    }
+
+    /// Opens a connection to an endpoint.
+    ///
+    /// # Errors
+    /// Returns the error if there is no connection in time.
+    pub(crate) async fn connect(&self, endpoint: &EndpointUse) -> io::Result<TcpStream> {
+        let connecting = timeout(self.connect_timeout, TcpStream::connect(endpoint.address)).await;
+        let outcome = connecting.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        endpoint.load.is_failing.store(outcome.is_err(), Ordering::Relaxed);
+        outcome
     }
 
     /// Sends a request to an endpoint in a protocol, over an open connection if there is one, and returns the head of the

@@ -49,7 +49,7 @@ use serde_json::Value;
 const FILE_LINES_MAX: usize = 600;
 
 /// Workspace members that each member may depend on.
-const MAY_USE: [(&str, &[&str]); 30] = [
+const MAY_USE: [(&str, &[&str]); 33] = [
     ("model", &[]),
     ("store", &["model"]),
     ("man-pages", &[]),
@@ -76,6 +76,9 @@ const MAY_USE: [(&str, &[&str]); 30] = [
     ("traces", &["base", "model", "tls-trust"]),
     ("base", &["model"]),
     ("kernel", &["model"]),
+    ("attach-socket", &[]),
+    ("network", &["attach-socket", "kernel", "model"]),
+    ("cni", &["attach-socket", "model", "network"]),
     ("conntrack", &["base", "kernel", "model"]),
     ("dataplane", &["base", "kernel", "model"]),
     ("health", &["base", "kernel", "model"]),
@@ -87,6 +90,7 @@ const MAY_USE: [(&str, &[&str]); 30] = [
         &[
             "allocator",
             "announce",
+            "attach-socket",
             "base",
             "bfd",
             "bfd-runner",
@@ -99,6 +103,7 @@ const MAY_USE: [(&str, &[&str]); 30] = [
             "kernel",
             "man-pages",
             "model",
+            "network",
             "reference-pages",
             "settings",
             "speaker",

@@ -188,7 +188,12 @@ pub fn affected(before: &Snapshot, after: &Snapshot, change: &Change) -> BTreeSe
         | Kind::Certificate
         | Kind::Gateway
         | Kind::HttpRoute
-        | Kind::Address => BTreeSet::new(),
+        | Kind::TlsRoute
+        | Kind::WorkloadNetwork
+        | Kind::NetworkPolicy
+        | Kind::Address
+        | Kind::Block
+        | Kind::Attachment => BTreeSet::new(),
         // An EndpointHealth has the name of its Service.
         Kind::Service | Kind::EndpointHealth => {
             BTreeSet::from([ServiceKey { namespace: namespace.clone(), name: object.metadata.name.clone() }])
@@ -253,7 +258,7 @@ pub fn node_state(snapshot: &Snapshot, node: &Name, asn: u32) -> NodeState {
         mode: spec.mode,
         zone: spec.zone.clone(),
         proxy: spec.proxy.clone(),
-        workload_cidrs: Some(spec.workload_cidrs.iter().copied().collect()),
+        workload_cidrs: Some(spec.workload_cidrs.iter().chain(snapshot.blocks_of(node)).copied().collect()),
         bgp: bgp_state(snapshot, node, asn).map(Box::new),
     }
 }

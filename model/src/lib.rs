@@ -12,6 +12,7 @@ pub mod discovery;
 pub mod http;
 pub mod kinds;
 pub mod observed;
+pub mod policy;
 pub mod primitives;
 pub mod program;
 pub mod views;

@@ -6,6 +6,7 @@ pub mod community;
 pub mod domain_name;
 pub mod gateway_duration;
 pub mod hostname_pattern;
+pub mod http_object_key;
 pub mod interval_set;
 pub mod name;
 pub mod net;

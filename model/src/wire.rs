@@ -2,6 +2,7 @@
 
 pub mod announced;
 pub mod ask;
+pub mod attachments;
 pub mod certificate_keys;
 pub mod dns_keys;
 pub mod dns_names;
@@ -9,8 +10,11 @@ pub mod dns_server;
 pub mod doctor;
 pub mod feed;
 pub mod hold;
+pub mod http_gateway;
+pub mod network_policy;
 pub mod networks;
 pub mod plan;
 pub mod report;
 pub mod trace;
 pub mod traffic_counts;
+pub mod workload_network;

@@ -23,6 +23,7 @@ pub mod health_port;
 pub mod hold;
 pub mod journal;
 pub mod peer_key;
+pub mod policy;
 pub mod preflight;
 pub mod report;
 pub mod run;
@@ -31,6 +32,7 @@ pub mod service_status;
 pub mod state;
 pub mod status;
 pub mod tally;
+pub mod workload_network;
 
 // The crates of the agent at one address, for the integration tests.
 pub use base::entropy;

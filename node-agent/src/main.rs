@@ -36,6 +36,7 @@ use node_agent::{
     },
     peer_key, preflight, run,
     state::defaults::{Backend, ProxyDefaults},
+    workload_network::{SOCKET_FILE, command},
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -69,6 +70,16 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
             let log_arguments = log_arguments(&options);
             run_agent(configure(options)?, log_arguments)
         }
+        Command::Attach(arguments) => {
+            let state_dir = configure(options)?.state_dir;
+            say(&on_socket(command::attach(&state_dir, arguments))?);
+            Ok(())
+        }
+        Command::Detach(arguments) => {
+            let state_dir = configure(options)?.state_dir;
+            say(&on_socket(command::detach(&state_dir, arguments))?);
+            Ok(())
+        }
         Command::Relay { mark, successor } => run_relay(options, mark, successor),
         Command::Manual { share } => {
             man_pages::write(Cli::command(), man_pages::Section::Administration, &share)
@@ -91,6 +102,11 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
             examine(&Subject { mode, options }, &Examination { all, fix, yes, output })
         }
     }
+}
+
+/// Runs a request to the socket of the agent on this machine.
+fn on_socket(request: impl Future<Output = anyhow::Result<String>>) -> anyhow::Result<String> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(request)
 }
 
 /// Validates the settings and initializes logging.
@@ -300,7 +316,11 @@ fn cleanup(config: &Config, force: bool) -> anyhow::Result<()> {
         say(&line);
     }
     let shown = dir.display();
-    let remove = || Ok::<_, std::io::Error>([journal::remove(dir)?, peer_key::remove(dir)?]);
+    let remove = || {
+        let attachments = network::attach::journal::remove(dir)?;
+        let socket = network::serve::remove(&dir.join(SOCKET_FILE))?;
+        Ok::<_, std::io::Error>([journal::remove(dir)?, peer_key::remove(dir)?, attachments, socket])
+    };
     if lock.is_some() {
         let removed = remove().with_context(|| format!("the saved state in {shown} was not removed"))?;
         if removed.contains(&true) {
@@ -350,10 +370,20 @@ fn clean_all(dir: &Path, proxy: &ProxyDefaults) -> anyhow::Result<Vec<String>> {
         Ok(true) => lines.push("removed the table that answers to pings of announced addresses".to_owned()),
         Err(error) => debug!(%error, "nothing of announced addresses can be cleaned up"),
     }
+    match dataplane::policy::keeper::cleanup() {
+        Ok(false) => {}
+        Ok(true) => lines.push("removed the table of network policy".to_owned()),
+        Err(error) => debug!(%error, "nothing of network policy can be cleaned up"),
+    }
     match service_routes::cleanup() {
         Ok(0) => {}
         Ok(count) => lines.push(format!("removed {count} routes and rules to the Service ranges")),
         Err(error) => debug!(%error, "no routes to the Service ranges can be cleaned up"),
+    }
+    match network::cleanup::cleanup() {
+        Ok(0) => {}
+        Ok(count) => lines.push(format!("removed {count} routes and interfaces of workload networks")),
+        Err(error) => debug!(%error, "nothing of workload networks can be cleaned up"),
     }
     if lines.is_empty() {
         lines.push("nothing of Tidegate was in the kernel".to_owned());

@@ -22,6 +22,7 @@ use model::{
         report::{Counters, EVENTS_MAX, Facts, Report, TRAFFIC_TARGETS_MAX, TargetTraffic},
     },
 };
+use network::refusals::RecordRefusals;
 use reqwest::StatusCode;
 use speaker::routing::show::View;
 use tokio::sync::watch;
@@ -80,6 +81,8 @@ pub struct Sources {
     pub routes: View,
     /// Results of endpoint health checks.
     pub checked: watch::Receiver<CheckedEndpoints>,
+    /// Attachments that the control server does not record.
+    pub refusals: watch::Receiver<RecordRefusals>,
     /// True once the control server has a Node object for this node; earlier reports would be rejected.
     pub is_known: watch::Receiver<bool>,
 }
@@ -170,6 +173,7 @@ impl Sources {
                 Ok(()) = self.announced.changed() => return Ok(()),
                 () = self.routes.changed() => return Ok(()),
                 Ok(()) = self.checked.changed() => return Ok(()),
+                Ok(()) = self.refusals.changed() => return Ok(()),
                 () = &mut pause => return Ok(()),
                 Ok(()) = self.links.changed() => {
                     let facts = facts::of(&self.links.borrow_and_update());

@@ -17,6 +17,7 @@ use tokio::{
     task::spawn_blocking,
 };
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 use self::{
     network::Network,
@@ -31,13 +32,15 @@ use crate::{
     config::Config,
     control::{self, Control},
     enrol,
-    feed::{Outlets, register},
+    feed::{Outlets, ReceivedPart, register},
     hold::{self, Guard},
     journal::{Journal, lock::StateDirLock},
     peer_key,
+    policy::PolicyThread,
     report::Ending,
     state::State,
     tally::Tally,
+    workload_network::WorkloadNetwork,
 };
 
 /// Properties of an agent that has started, sent to the caller of [`run`].
@@ -67,12 +70,15 @@ pub async fn run(
         TcpListener::bind(listen).await.with_context(|| format!("--listen {listen} cannot be bound"))?;
     let listen = listener.local_addr()?;
     let (journal, state) = open_journal(&config.state_dir, &node)?;
+    let tally = Tally::default();
+    let policy = start_policy(&node, &state, &tally)?;
+    let gate = policy.link.gate();
+    let workload_network = WorkloadNetwork::start(&node, &config.state_dir, &state, gate, stop.clone());
     let identity = peer_key::open(&config.state_dir, &node);
     let control = connect(config.apis, config.is_api_default)?;
     let location = enrol::IdentityLocation { node: node.clone(), state_dir: config.state_dir };
     let certificate = enrol::start(Arc::clone(&control), location, config.enrolment, stop.clone())?;
-    let position = state.position();
-    let tally = Tally::default();
+    let held = received_part(&state);
     let mode = proxy.mode.as_str();
     let beginning =
         Beginning { node: node.clone(), kernel, defaults: proxy, journal, state, tally: tally.clone() };
@@ -84,6 +90,8 @@ pub async fn run(
     agent.guard_by(Guard::new(config.state_guard_percent, loop_end));
     let peer_public_key = identity.as_ref().map(PeerIdentity::public_key);
     let network = Network::start(&mut agent, &node, identity, announce_config, &tally)?;
+    let workload_network = attach_by(&mut agent, workload_network);
+    agent.enforce_by(policy.link.clone());
     let (batches, batches_received) = mpsc::channel(BATCHES_WAITING_MAX);
     let (errands, errands_received) = mpsc::channel(ERRANDS_WAITING_MAX);
     let running = thread::spawn(agent, batches_received, errands_received)
@@ -104,8 +112,12 @@ pub async fn run(
         tally,
         stop: stop.clone(),
         telemetry: config.telemetry,
+        refusals: workload_network.as_ref().map(|network| network.handle.refusals()).unwrap_or_default(),
     };
     let (is_known, known) = watch::channel(false);
+    let attachments = workload_network.as_ref().map(|workload_network| {
+        running_agent.report_attachments(workload_network.handle.shown(), known.clone())
+    });
     let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX * running_agent.control.urls.len());
     let outlets =
         Outlets { batches, questions, is_known, link: feed_end, tally: running_agent.tally.clone() };
@@ -118,7 +130,7 @@ pub async fn run(
         report: running_agent.report(&network, known, ending),
         server: running_agent.serve(&network, &certificate, listener),
         check: running_agent.check_flags(&certificate, &registration),
-        feed: running_agent.follow(&certificate, &registration, position, outlets),
+        feed: running_agent.follow(&certificate, &registration, held, outlets),
     };
 
     if running.first_turn.await.is_ok() {
@@ -133,9 +145,45 @@ pub async fn run(
     // The reporting task may have ended.
     let _ended = sessions_end.send(());
     tasks.join().await?;
+    if let Some(attachments) = attachments {
+        attachments.await?;
+    }
+    if let Some(workload_network) = workload_network {
+        workload_network.join().await;
+    }
+    policy.join().await;
     match ended {
         Ok(outcome) => outcome.context("the saved state could not be synced"),
         Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Starts the thread of network policy with the policy of the state on disk, if there is one.
+fn start_policy(node: &Name, state: &State, tally: &Tally) -> anyhow::Result<PolicyThread> {
+    let first = state.position().map(|_| state.policy().clone());
+    let started = PolicyThread::start(node.clone(), first, tally);
+    started.context("the thread of network policy cannot be made")
+}
+
+fn received_part(state: &State) -> ReceivedPart {
+    ReceivedPart {
+        position: state.position(),
+        has_workload_networks: state.has_workload_networks(),
+        has_network_policy: state.has_network_policy(),
+    }
+}
+
+/// Connects the workload network with the agent. Without it, the agent serves everything else.
+fn attach_by(agent: &mut Agent, started: std::io::Result<WorkloadNetwork>) -> Option<WorkloadNetwork> {
+    match started {
+        Ok(workload_network) => {
+            agent.attach_by(workload_network.desired.clone());
+            Some(workload_network)
+        }
+        Err(error) => {
+            warn!(%error, "the workload network cannot be used on this node");
+            None
+        }
     }
 }
 

@@ -44,6 +44,10 @@ pub struct Tally {
     pub reports: Counter,
     /// Number of reports that could not be delivered.
     pub report_errors: Counter,
+    /// Number of packets that network policy has dropped.
+    pub policy_drops: Counter,
+    /// Number of connections that were removed because a change of network policy forbids them.
+    pub policy_cut: Counter,
     /// Counters of endpoint health checks.
     pub health: health::Metrics,
 }
@@ -68,6 +72,8 @@ impl Default for Tally {
             pass_seconds: Histogram::new([0.000_25, 0.001, 0.004, 0.016, 0.064, 0.25, 1.0, 4.0, 16.0]),
             reports: Counter::default(),
             report_errors: Counter::default(),
+            policy_drops: Counter::default(),
+            policy_cut: Counter::default(),
             health: health::Metrics::default(),
         }
     }
@@ -93,6 +99,8 @@ impl Tally {
             pass_seconds,
             reports,
             report_errors,
+            policy_drops,
+            policy_cut,
             health,
         } = self;
         let mut counter =
@@ -119,6 +127,12 @@ impl Tally {
         counter("mode_change_failures", "Times a change to another proxy mode failed", mode_change_failures);
         counter("reports", "Reports delivered to control", reports);
         counter("report_errors", "Reports that could not be delivered", report_errors);
+        counter("policy_dropped_packets", "Packets dropped by network policy", policy_drops);
+        counter(
+            "policy_removed_connections",
+            "Connections removed because a change of network policy forbids them",
+            policy_cut,
+        );
         let help = "Health checks of endpoints, by result";
         registry.register("health_checks", help, health.checks.clone());
         let help = "Health checks of endpoints that are due and wait for a free slot";

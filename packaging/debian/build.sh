@@ -105,6 +105,11 @@ package() { # package PACKAGE
   mkdir -p "$stage/DEBIAN"
   install -D -m 755 "$binaries/$1" "$stage/usr/bin/$1"
   strip --strip-unneeded --remove-section=.comment "$stage/usr/bin/$1"
+  # Container runtimes look for plugins in directories of their own.
+  if [ "$1" = tidegate-agent ]; then
+    install -D -m 755 "$binaries/tidegate-cni" "$stage/usr/lib/cni/tidegate-cni"
+    strip --strip-unneeded --remove-section=.comment "$stage/usr/lib/cni/tidegate-cni"
+  fi
   "$binaries/$1" manual "$stage/usr/share"
   find "$stage/usr/share/man" -type f -exec gzip -9n {} +
   documents "$1" "$stage"

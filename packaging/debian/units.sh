@@ -42,6 +42,16 @@ restart_running() { # restart_running PATTERN
     fi
 }
 
+# A new process of the new version takes over from the running one. New settings of the unit apply to a restarted one only.
+reload_running() { # reload_running UNIT
+    runs_systemd || return 0
+    if [ "$(systemctl show --property=NeedDaemonReload --value "$1")" != no ]; then
+        restart_running "$1"
+    elif systemctl --quiet is-active "$1" && is_allowed "$1" reload; then
+        systemctl --no-block reload "$1" || true
+    fi
+}
+
 stop_unit() { # stop_unit UNIT
     runs_systemd || return 0
     if is_allowed "$1" stop; then

@@ -33,7 +33,7 @@ for prefix in "$root=/tidegate" "$cargo_home=/cargo" "$built=/target"; do
   prefixes+=" -ffile-prefix-map=$prefix"
 done
 export CFLAGS="${CFLAGS:-}$prefixes" CXXFLAGS="${CXXFLAGS:-}$prefixes"
-read -ra crates <<<"${CRATES:--p api -p node-agent -p cli -p sync -p dns -p gateway -p lab}"
+read -ra crates <<<"${CRATES:--p api -p node-agent -p cli -p sync -p dns -p gateway -p cni -p lab}"
 # With --target, the flags do not apply to build scripts and procedural macros, which cannot be static.
 cargo build --release --locked --target "$target" "${crates[@]}" --bins
 packaging/release/pack.sh "$built/$target/release" "$out"

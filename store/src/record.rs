@@ -12,8 +12,10 @@ use model::{
         address::AddressSpec,
         address_pool::AddressPoolSpec,
         advertisement::AdvertisementSpec,
+        attachment::AttachmentSpec,
         bfd_profile::BfdProfileSpec,
         bgp_peer::BgpPeerSpec,
+        block::BlockSpec,
         certificate::CertificateSpec,
         dns_zone::DnsZoneSpec,
         endpoint_health::EndpointHealthSpec,
@@ -21,10 +23,13 @@ use model::{
         gateway::GatewaySpec,
         http_route::HttpRouteSpec,
         metadata::Metadata,
+        network_policy::NetworkPolicySpec,
         node::NodeSpec,
         resource::{Kind, Object, ObjectKey, Spec},
         service::ServiceSpec,
+        tls_route::TlsRouteSpec,
         workload::WorkloadSpec,
+        workload_network::WorkloadNetworkSpec,
     },
     primitives::quantity::{Revision, Timestamp},
 };
@@ -80,8 +85,13 @@ pub(crate) fn encode(object: &Object) -> Box<RawValue> {
         Spec::Certificate(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Gateway(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::HttpRoute(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::TlsRoute(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::WorkloadNetwork(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::NetworkPolicy(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Address(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::EndpointHealth(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::Block(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::Attachment(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Workload(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Service(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
         Spec::EndpointSet(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
@@ -116,9 +126,20 @@ pub(crate) fn decode(key: &str, body: &[u8]) -> Result<Object, StoreError> {
         Kind::HttpRoute => {
             read::<HttpRouteSpec>(body).map(|(metadata, spec)| (metadata, Spec::HttpRoute(spec)))
         }
+        Kind::TlsRoute => read::<TlsRouteSpec>(body).map(|(metadata, spec)| (metadata, Spec::TlsRoute(spec))),
+        Kind::WorkloadNetwork => {
+            read::<WorkloadNetworkSpec>(body).map(|(metadata, spec)| (metadata, Spec::WorkloadNetwork(spec)))
+        }
+        Kind::NetworkPolicy => {
+            read::<NetworkPolicySpec>(body).map(|(metadata, spec)| (metadata, Spec::NetworkPolicy(spec)))
+        }
         Kind::Address => read::<AddressSpec>(body).map(|(metadata, spec)| (metadata, Spec::Address(spec))),
         Kind::EndpointHealth => {
             read::<EndpointHealthSpec>(body).map(|(metadata, spec)| (metadata, Spec::EndpointHealth(spec)))
+        }
+        Kind::Block => read::<BlockSpec>(body).map(|(metadata, spec)| (metadata, Spec::Block(spec))),
+        Kind::Attachment => {
+            read::<AttachmentSpec>(body).map(|(metadata, spec)| (metadata, Spec::Attachment(Box::new(spec))))
         }
         Kind::Workload => read::<WorkloadSpec>(body).map(|(metadata, spec)| (metadata, Spec::Workload(spec))),
         Kind::Service => {

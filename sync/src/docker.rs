@@ -8,6 +8,7 @@
 
 mod container;
 mod elsewhere;
+mod environment;
 mod networks;
 mod parse;
 mod plan;
@@ -16,6 +17,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 
@@ -39,6 +41,7 @@ use tokio::{sync::mpsc, task::AbortHandle, time::Instant};
 
 use self::{
     container::{Container, Network},
+    environment::EnvironmentFiles,
     parse::{AddressKind, ending_signal},
     plan::{Elsewhere, EngineState, Host, translate},
 };
@@ -97,6 +100,10 @@ pub struct DockerArguments {
     /// Address of a container to use, unless its label tidegate.address specifies one
     #[arg(long, env = "TIDEGATE_ADDRESS", hide_env_values = true, value_enum, default_value = "auto")]
     pub address: AddressKind,
+    /// Directory in which to keep a file NAMESPACE.env with the environment variables of the Services, for
+    /// `docker run --env-file`, for each namespace with containers and for --namespace [default: no files]
+    #[arg(long, env = "TIDEGATE_ENV_DIR", hide_env_values = true, value_name = "DIR")]
+    pub env_dir: Option<PathBuf>,
 }
 
 fn parse_socket(text: &str) -> Result<PathBuf, String> {
@@ -129,6 +136,16 @@ impl DockerArguments {
 /// # Errors
 /// Returns an error if a flag is invalid.
 pub async fn run(arguments: DockerArguments, outlet: Outlet) -> anyhow::Result<()> {
+    if let Some(directory) = &arguments.env_dir {
+        let files = EnvironmentFiles {
+            directory: directory.clone(),
+            namespace: arguments.namespace.clone(),
+            wanted: outlet.wanted.subscribe(),
+            control: Arc::clone(&outlet.control),
+            stop: outlet.stop.clone(),
+        };
+        tokio::spawn(files.keep());
+    }
     let host = Host {
         node: arguments.node()?,
         addresses: arguments.node_address,

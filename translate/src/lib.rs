@@ -93,6 +93,9 @@ fn one(draft: &mut Draft, file: &str, document: &Value, from: Option<Format>) {
         (Some(Format::Kubernetes), _) if ingress::is_certificate(document) => {
             ingress::certificate(draft, document);
         }
+        (Some(Format::Kubernetes), _) if ingress::settings::is_settings(document) => {
+            ingress::settings::report(draft, document);
+        }
         (Some(Format::Kubernetes), _) => kubernetes_import::document(draft, document, &kind),
         (Some(Format::KubeProxy), _) => kube_proxy::document(draft, document),
         (Some(Format::Ipvsadm | Format::Keepalived) | None, _) => {

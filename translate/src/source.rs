@@ -61,6 +61,7 @@ impl Format {
             "Secret" if ingress::is_certificate(document) => Some(Self::Kubernetes),
             "KubeProxyConfiguration" => Some(Self::KubeProxy),
             "ConfigMap" if kube_proxy::is_config_map(document) => Some(Self::KubeProxy),
+            "ConfigMap" if ingress::settings::is_settings(document) => Some(Self::Kubernetes),
             "ConfigMap" => Some(Self::Metallb),
             "" if metallb_config::is_config(document) => Some(Self::Metallb),
             _ => None,

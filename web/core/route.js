@@ -65,6 +65,8 @@ export function toObject({ kind, namespace, name }) {
       return to(['addresses', name]);
     case 'BgpPeer':
       return to(['bgp'], { peer: name });
+    case 'DnsServer':
+      return to(['dns'], { server: name });
     default:
       return to(['history'], { kind, namespace, name });
   }

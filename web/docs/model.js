@@ -1,7 +1,7 @@
 // The OpenAPI document as it is read: operations by subject in the order in which one needs them, and an example of each body. Pure.
 
 /** Subjects in the order in which one meets them; others follow. */
-const ORDER = ['Service', 'EndpointSet', 'Workload', 'Node', 'AddressPool', 'Address', 'Advertisement', 'BgpPeer', 'BfdProfile', 'DnsZone', 'Gateway', 'HttpRoute', 'Certificate', 'BGP', 'EndpointHealth', 'Cluster', 'Security', 'Server'];
+const ORDER = ['Service', 'EndpointSet', 'Workload', 'Node', 'AddressPool', 'Address', 'Advertisement', 'BgpPeer', 'BfdProfile', 'DnsZone', 'Gateway', 'HttpRoute', 'TlsRoute', 'Certificate', 'WorkloadNetwork', 'NetworkPolicy', 'Block', 'Attachment', 'BGP', 'EndpointHealth', 'Cluster', 'Security', 'Server'];
 const METHODS = ['get', 'post', 'put', 'patch', 'delete'];
 /** What one does with every kind of object, which comes before what only one kind has. */
 const PLAIN = ['create', 'list', 'read', 'replace', 'patch', 'delete'];

@@ -14,7 +14,7 @@ import { Ago, Empty, Failed, Loaded, Panel, Tabs, View } from '../parts/view.js'
 /** Entries of a page. */
 const PAGE = 100;
 /** Kinds that can be asked for. */
-const KINDS = ['Service', 'EndpointSet', 'Workload', 'Node', 'AddressPool', 'Address', 'Advertisement', 'BgpPeer', 'BfdProfile', 'DnsZone', 'Gateway', 'HttpRoute', 'Certificate', 'EndpointHealth'];
+const KINDS = ['Service', 'EndpointSet', 'Workload', 'Node', 'AddressPool', 'Address', 'Advertisement', 'BgpPeer', 'BfdProfile', 'DnsZone', 'Gateway', 'HttpRoute', 'TlsRoute', 'Certificate', 'WorkloadNetwork', 'NetworkPolicy', 'Block', 'Attachment', 'EndpointHealth'];
 const VERBS = { ADDED: 'created', MODIFIED: 'changed', DELETED: 'deleted' };
 
 export default function History({ route }) {

@@ -131,7 +131,7 @@ function Problem({ problem, index }) {
     ${change && html`<p class="problem-change">Before it: <a href=${to(['history', String(change.revision)])}>revision ${change.revision}</a>${change.author ? ` by ${change.author}` : ''}${change.message ? html`: “${change.message}”` : ''}, ${before(change.at, since)}</p>`}
     <div class="problem-foot">
       ${kind === 'Service' && html`<a class="quiet button" href=${to(['explain'], { service: `${namespace}/${name}` })}>Explain</a>`}
-      <${CopyButton} text=${`tidegate describe ${kind.toLowerCase()} ${name}${namespace ? ` -n ${namespace}` : ''}`} label="Copy command" />
+      <${CopyButton} text=${kind === 'DnsServer' ? 'tidegate dns servers' : `tidegate describe ${kind.toLowerCase()} ${name}${namespace ? ` -n ${namespace}` : ''}`} label="Copy command" />
     </div>
   </div>`;
 }

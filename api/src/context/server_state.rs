@@ -1,12 +1,14 @@
 //! Server state shared by all handlers, and the start and stop of the background tasks.
 
 use std::{
-    sync::{Arc, Mutex, atomic::AtomicBool},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
 use model::{
-    cluster::config::ClusterConfig, observed::dns_servers::DnsServers, primitives::quantity::Position,
+    cluster::config::ClusterConfig,
+    observed::dns_servers::{DnsServerProblem, DnsServers},
+    primitives::{name::Name, quantity::Position},
 };
 use store::Store;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -25,6 +27,7 @@ use crate::{
     state::{
         idempotency::Idempotency,
         leadership::Leadership,
+        lineage::Lineage,
         object_view::View,
         observations::Observations,
         overview_cache::OverviewCache,
@@ -65,6 +68,8 @@ pub struct ServerState {
     /// Certificate authority for agent certificates; `None` if the server runs without TLS.
     pub(crate) authority: Option<Arc<Authority>>,
     pub(crate) hub: Arc<Hub>,
+    /// Detector for an older copy of the store.
+    pub(crate) lineage: Lineage,
     pub(crate) feeding: Arc<Feeding>,
     pub(crate) watching: Watching,
     pub(crate) writer: Writer,
@@ -106,6 +111,16 @@ impl ServerState {
     /// Returns a view of the newest published state, combined with the current reports of agents.
     pub(crate) fn view(&self) -> View<'_> {
         self.view_of(self.hub.load())
+    }
+
+    /// Returns the number of DNS servers that have not been silent for an hour.
+    pub(crate) fn dns_server_count(&self) -> usize {
+        self.dns_servers.lock().unwrap_or_else(PoisonError::into_inner).count(self.source.now())
+    }
+
+    /// Returns the DNS servers that have problems now, with their problems.
+    pub(crate) fn dns_server_problems(&self) -> Vec<(Name, Vec<DnsServerProblem>)> {
+        self.dns_servers.lock().unwrap_or_else(PoisonError::into_inner).problems(self.source.now())
     }
 
     /// Returns a view of the given state, combined with the current reports of agents.
@@ -171,6 +186,27 @@ impl ServerState {
             format!("this control server is at {}, not yet at {position}", self.hub.load().position());
         let problem = Problem::new(Code::Behind, detail).hint("try again, or use another control server");
         Err(problem.retry_after(BEHIND_RETRY_SECS))
+    }
+
+    /// Returns true if changes after a position may be sent to a client that holds it. False if the position may belong to
+    /// another history, because this server's store is an older copy.
+    pub(crate) fn may_resume(&self, held: Position) -> bool {
+        self.store.is_shared() || self.lineage.may_resume(held)
+    }
+
+    /// Records the position that the agent of a node holds. Only agents are believed to be ahead of the store: of other
+    /// clients, everybody with a token could claim it.
+    pub(crate) fn observe_position(&self, node: &Name, held: Position) {
+        let present = self.hub.load().position();
+        if !self.store.is_shared() && self.lineage.observe(held, present) {
+            tracing::error!(
+                %node,
+                %held,
+                %present,
+                "the store is an older copy: the agent of the node has seen later changes, which are lost. Start the server \
+                 with the newest database, or once with --new-epoch"
+            );
+        }
     }
 
     /// Waits until the published state includes every commit of the store, including those of other servers.

@@ -79,12 +79,13 @@ const ABILITIES: &str = "accelerometer=(), camera=(), geolocation=(), gyroscope=
 
 /// Routes that agents and monitoring systems request periodically. They begin no trace, because thousands of agents
 /// report each second.
-const PERIODIC_ROUTES: [&str; 8] = [
+const PERIODIC_ROUTES: [&str; 9] = [
     "/healthz",
     "/livez",
     "/metrics",
     "/readyz",
     "/v1/dns/servers/{server}/report",
+    "/v1/http/gateways/{gateway}/report",
     "/v1/nodes/{node}/answers/{id}",
     "/v1/nodes/{node}/report",
     "/v1/nodes/{node}/state",

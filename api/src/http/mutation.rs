@@ -117,8 +117,9 @@ async fn permitted_labels(app: &ServerState, node: &Name) -> Result<Labels, Prob
     Ok(record.labels)
 }
 
-/// Rejects the deletion of a Node whose agent reports, unless the caller has confirmed it: the agent would register
-/// the Node again at once, after its addresses had moved to other nodes.
+/// Rejects the deletion of a Node whose agent reports, unless the caller has confirmed it. Without certificates, the agent
+/// would register the Node again at once, after its addresses had moved to other nodes. With certificates, the deletion
+/// revokes that of the agent, which keeps its last state until it joins again.
 fn check_live_nodes(app: &ServerState, request: &Request) -> Result<(), Problem> {
     let is_deletion =
         |operation: &Operation| matches!(operation, Operation::Delete { key, .. } if key.kind == Kind::Node);
@@ -134,11 +135,15 @@ fn check_live_nodes(app: &ServerState, request: &Request) -> Result<(), Problem>
     };
     let live: Vec<String> = request.operations.iter().filter_map(live_node).collect();
     let Some(first) = live.first() else { return Ok(()) };
+    let consequence = match app.authority {
+        Some(_) => {
+            "would need a new join token (`tidegate node join-token`), because a deletion revokes certificates"
+        }
+        None => "would register the Node again at once",
+    };
     let detail = match live.len() {
-        1 => format!("the agent of {first} reports, and would register the Node again at once"),
-        more => format!(
-            "the agents of {more} Nodes report, for example that of {first}, and would register the Nodes again at once"
-        ),
+        1 => format!("the agent of {first} reports, and {consequence}"),
+        more => format!("the agents of {more} Nodes report, for example that of {first}, and {consequence}"),
     };
     Err(Problem::new(Code::GuardHeld, detail)
         .hint("drain the node, stop its agent and wait until it is no longer connected; or repeat the request with `?confirm=true`")

@@ -5,6 +5,7 @@ mod addresses;
 mod announced;
 mod answer;
 mod apply;
+mod attachments;
 mod audit;
 mod backup;
 mod bgp;
@@ -23,10 +24,12 @@ mod environment;
 mod explain;
 mod explain_http;
 mod explain_name;
+mod explain_policy;
 mod feed;
 mod guards;
 mod health;
 mod history;
+mod http_gateways;
 mod join_tokens;
 mod metrics;
 mod namespaces;
@@ -91,8 +94,10 @@ pub(crate) fn router() -> Routes {
         explain::add,
         explain_name::add,
         explain_http::add,
+        explain_policy::add,
         dns_keys::add,
         dns_servers::add,
+        http_gateways::add,
         certificate_keys::add,
         bgp::add,
         address_events::add,
@@ -105,6 +110,7 @@ pub(crate) fn router() -> Routes {
         rebalance::add,
         feed::add,
         report::add,
+        attachments::add,
         answer::add,
         doctor::add,
         enrol::add,

@@ -10,17 +10,20 @@ use model::{
     },
     kinds::{
         address::AddressSpec, address_pool::AddressPoolSpec, advertisement::AdvertisementSpec,
-        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, certificate::CertificateSpec,
-        dns_zone::DnsZoneSpec, endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec,
-        gateway::GatewaySpec, http_route::HttpRouteSpec, metadata::Metadata, node::NodeSpec, resource::Kind,
-        service::ServiceSpec, workload::WorkloadSpec,
+        attachment::AttachmentSpec, bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, block::BlockSpec,
+        certificate::CertificateSpec, dns_zone::DnsZoneSpec, endpoint_health::EndpointHealthSpec,
+        endpoint_set::EndpointSetSpec, gateway::GatewaySpec, http_route::HttpRouteSpec, metadata::Metadata,
+        network_policy::NetworkPolicySpec, node::NodeSpec, resource::Kind, service::ServiceSpec,
+        tls_route::TlsRouteSpec, workload::WorkloadSpec, workload_network::WorkloadNetworkSpec,
     },
     observed::{
         announcements::AddressEvent,
+        network_status::{AttachmentStatus, BlockStatus, WorkloadNetworkStatus},
+        policy_status::NetworkPolicyStatus,
         status::{
             AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
             CertificateStatus, DnsZoneStatus, EndpointSetStatus, GatewayStatus, HttpRouteStatus, NodeStatus,
-            ServiceStatus, WorkloadStatus,
+            ServiceStatus, TlsRouteStatus, WorkloadStatus,
         },
     },
     primitives::quantity::{Position, Revision, Timestamp},
@@ -105,9 +108,19 @@ envelopes! {
     Certificate, "^Certificate$", CertificateList, CertificateSpec, CertificateStatus,
         "Certificate: certificate chain with its private key for listeners of Gateways.";
     Gateway, "^Gateway$", GatewayList, GatewaySpec, GatewayStatus,
-        "Gateway: listeners at which gateways accept HTTP requests.";
+        "Gateway: listeners at which gateways accept HTTP requests and TLS connections.";
     HttpRoute, "^HttpRoute$", HttpRouteList, HttpRouteSpec, HttpRouteStatus,
         "HttpRoute: rules that select a Service for HTTP requests.";
+    TlsRoute, "^TlsRoute$", TlsRouteList, TlsRouteSpec, TlsRouteStatus,
+        "TlsRoute: Services for TLS connections by their server name.";
+    WorkloadNetwork, "^WorkloadNetwork$", WorkloadNetworkList, WorkloadNetworkSpec, WorkloadNetworkStatus,
+        "WorkloadNetwork: addresses for workloads, divided into blocks that Nodes get.";
+    NetworkPolicy, "^NetworkPolicy$", NetworkPolicyList, NetworkPolicySpec, NetworkPolicyStatus,
+        "NetworkPolicy: connections that selected Workloads accept and make.";
+    Block, "^Block$", BlockList, BlockSpec, BlockStatus,
+        "Block: part of a WorkloadNetwork whose addresses one Node assigns, maintained by the server.";
+    Attachment, "^Attachment$", AttachmentList, AttachmentSpec, AttachmentStatus,
+        "Attachment: interface by which a Node connects a workload to the network, maintained by the server.";
     Address, "^Address$", AddressList, AddressSpec, AddressStatus,
         "Address: record of a load balancer address, maintained by the server.";
 }
@@ -220,10 +233,20 @@ pub(crate) enum Object {
     Gateway(Box<Gateway>),
     /// Object of kind HttpRoute.
     HttpRoute(Box<HttpRoute>),
+    /// Object of kind TlsRoute.
+    TlsRoute(Box<TlsRoute>),
+    /// Object of kind WorkloadNetwork.
+    WorkloadNetwork(Box<WorkloadNetwork>),
+    /// Object of kind NetworkPolicy.
+    NetworkPolicy(Box<NetworkPolicy>),
     /// Object of kind Address. Rejected on input, because only the server writes this kind.
     Address(Box<Address>),
     /// Object of kind EndpointHealth. Rejected on input, because only the server writes this kind.
     EndpointHealth(Box<EndpointHealth>),
+    /// Object of kind Block. Rejected on input, because only the server writes this kind.
+    Block(Box<Block>),
+    /// Object of kind Attachment. Rejected on input, because only the server writes this kind.
+    Attachment(Box<Attachment>),
 }
 
 /// List of objects of any kinds, in the format of `kubectl get -o json`.

@@ -118,6 +118,8 @@ fn named(operation: &Operation) -> Option<String> {
         Operation::SetAnnouncer { address, .. } => Some(format!("Address {address}")),
         Operation::SetNodeLost { node, .. } => Some(format!("Node {node}")),
         Operation::SetEndpointHealth { service, .. } => Some(format!("Service {service}")),
+        Operation::SetAttachments { node, .. } => Some(format!("Attachments of Node {node}")),
+        Operation::SetIssuance { certificate, .. } => Some(format!("Certificate {certificate}")),
         Operation::RetryPending { .. } => None,
     }
 }

@@ -12,7 +12,7 @@ use model::primitives::quantity::Timestamp;
 use store::Store;
 
 use super::{
-    ClientCertificate, Identity, LocalClient,
+    ClientCertificate, EndedCertificate, Identity, LocalClient,
     access::{Access, unauthenticated},
     account::Account,
     directory::Directory,
@@ -141,6 +141,11 @@ impl Authenticator {
             (Some(_), Some(_)) => Err(unauthenticated("the header `Authorization` is given more than once")),
             (None, _) => match extensions.get::<ClientCertificate>() {
                 Some(certificate) => Ok(Access::of(Identity::Agent(certificate.node.clone()))),
+                None if extensions.get::<EndedCertificate>().is_some() => {
+                    let detail = "the certificate of the node has expired or was revoked";
+                    Err(unauthenticated(detail)
+                        .hint("join again with a new join token that was created for the name of the node"))
+                }
                 None if extensions.get::<LocalClient>().is_some() => Ok(Access::of(Identity::Anyone)),
                 None => self.visitor(headers, now),
             },

@@ -12,6 +12,11 @@ pub struct ClientCertificate {
     pub serial: String,
 }
 
+/// Marker of the requests of a connection whose client certificate has expired or was revoked. They are rejected also where
+/// requests without credentials are accepted: otherwise a deleted Node would come back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EndedCertificate;
+
 /// Marker of the requests that arrive over the Unix socket, whose permissions have authenticated the client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LocalClient;

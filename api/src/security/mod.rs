@@ -41,5 +41,5 @@ pub(crate) use access::Access;
 pub(crate) use authenticator::{AuthPolicy, Authenticator};
 pub(crate) use caller::Caller;
 pub use identity::ClientCertificate;
-pub(crate) use identity::{Identity, LocalClient};
+pub(crate) use identity::{EndedCertificate, Identity, LocalClient};
 pub(crate) use permission::{Permission, Subject, Verb, each, on};

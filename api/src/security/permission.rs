@@ -122,10 +122,12 @@ pub(crate) enum Subject {
     CertificateKey,
     /// DNS servers and their reports.
     DnsServer,
+    /// Gateways (processes of `tidegate-gateway`) and their reports.
+    HttpGateway,
 }
 
 impl Subject {
-    const OTHERS: [Self; 14] = [
+    const OTHERS: [Self; 15] = [
         Self::Status,
         Self::Metrics,
         Self::History,
@@ -140,6 +142,7 @@ impl Subject {
         Self::DnsKey,
         Self::CertificateKey,
         Self::DnsServer,
+        Self::HttpGateway,
     ];
 
     /// Returns all subjects, kinds of objects first.
@@ -165,6 +168,7 @@ impl Subject {
             Self::DnsKey => "DnsKey",
             Self::CertificateKey => "CertificateKey",
             Self::DnsServer => "DnsServer",
+            Self::HttpGateway => "HttpGateway",
         }
     }
 

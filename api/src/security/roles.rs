@@ -179,7 +179,8 @@ fn words<T: Ord + Copy>(
 /// Built-in roles by name, which cannot be changed or deleted.
 static BUILT_IN: LazyLock<BTreeMap<Label, Arc<Role>>> = LazyLock::new(|| {
     let objects = Kind::ALL.map(Kind::as_str);
-    let seen = [&objects[..], &["Status", "Metrics", "History", "Bgp", "Guard", "DnsServer"]].concat();
+    let others = ["Status", "Metrics", "History", "Bgp", "Guard", "DnsServer", "HttpGateway"];
+    let seen = [&objects[..], &others].concat();
     let changed = [&objects[..], &["Guard"]].concat();
     let read = || rule(&["get", "list", "watch", "explain"], &seen);
     let roles = [
@@ -202,7 +203,14 @@ static BUILT_IN: LazyLock<BTreeMap<Label, Arc<Role>>> = LazyLock::new(|| {
                 rule(&["update"], &["DnsZone", "DnsServer"]),
             ],
         ),
-        ("gateway", vec![rule(&["get", "list", "watch"], &objects), rule(&["get"], &["CertificateKey"])]),
+        (
+            "gateway",
+            vec![
+                rule(&["get", "list", "watch"], &objects),
+                rule(&["get"], &["CertificateKey"]),
+                rule(&["update"], &["HttpGateway"]),
+            ],
+        ),
         // Further permissions of an agent apply to its own node only and follow from its identity.
         (AGENT, vec![rule(&["get", "create"], &["Node"])]),
     ];

@@ -8,6 +8,7 @@ use model::{
     admission::admit::{Operation, Outcome, Request},
     cluster::{change::Action, snapshot::Snapshot},
     kinds::{
+        http_route::HttpRouteRule,
         node::NodeSpec,
         resource::{Kind, Object, ObjectKey, Spec},
         service::{ServiceSpec, ServiceType},
@@ -110,7 +111,9 @@ impl Access {
             // Used by the server itself only.
             Operation::RetryPending { .. }
             | Operation::SetNodeLost { .. }
-            | Operation::SetEndpointHealth { .. } => return,
+            | Operation::SetEndpointHealth { .. }
+            | Operation::SetAttachments { .. }
+            | Operation::SetIssuance { .. } => return,
         };
         if let Some(node) = agent_of(self.identity()) {
             if let Some(message) = refused_to_agent(node, operation) {
@@ -159,10 +162,22 @@ fn limits(snapshot: &Snapshot, grant: &Grant, object: &Object) -> Vec<(String, S
                        check would find text in answers of any address that the nodes reach";
         found.push(("/spec/healthCheck/http/expectBody".to_owned(), message.to_owned()));
     }
+    if !grant.allows(Verb::Update, Subject::Object(Kind::HttpRoute), None) {
+        found.extend(refusals_elsewhere(object));
+    }
     if let Some(ranges) = ranges {
         found.extend(outside(ranges, object.spec.endpoint_addresses()));
     }
     found
+}
+
+/// Returns the refusals of an HttpRoute that apply at listeners of other namespaces too.
+fn refusals_elsewhere(object: &Object) -> Vec<(String, String)> {
+    let rules = object.as_http_route().map(|spec| &spec.rules[..]).unwrap_or_default();
+    let is_wide = |rule: &HttpRouteRule| rule.refuse.as_ref().is_some_and(|refusal| refusal.all_listeners);
+    let wide = rules.iter().enumerate().filter(|(_, rule)| is_wide(rule));
+    let message = "must be false: a token of single namespaces cannot refuse requests at listeners of others";
+    wide.map(|(index, _)| (format!("/spec/rules/{index}/refuse/allListeners"), message.to_owned())).collect()
 }
 
 fn has_expected_body(object: &Object) -> bool {

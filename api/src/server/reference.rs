@@ -90,6 +90,8 @@ async fn scrape() -> String {
         requests: 0,
         unsent_bytes: 0,
         nodes_connected: 1,
+        dns_servers: 1,
+        dns_servers_with_problems: 0,
         is_leader: true,
     };
     metrics.render(reading, &moment)

@@ -40,7 +40,7 @@ use self::{neighbours::Neighbours, opening::Opening};
 use crate::{
     context::server_state::ServerState,
     http::{response_progress::ConnectionProgress, routes::service},
-    security::{LocalClient, caller::Peer, certificates::ConnectionCertificate},
+    security::{EndedCertificate, LocalClient, caller::Peer, certificates::ConnectionCertificate},
     server::tls::Tls,
 };
 
@@ -237,7 +237,7 @@ impl Connection {
     }
 
     /// Serves the requests of a connection until it ends, the client stops reading a response, or its client
-    /// certificate is no longer valid.
+    /// certificate is no longer valid. Requests with a certificate that was revoked before get a response with the reason.
     async fn hold<S>(self, stream: S, proven: Option<ConnectionCertificate>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -250,11 +250,14 @@ impl Connection {
             if let Some(peer) = peer {
                 request.extensions_mut().insert(peer);
             }
-            if let Some((proven, certificate)) =
-                shown.as_ref().and_then(|proven| Some((proven, proven.current()?)))
-            {
-                request.extensions_mut().insert(certificate.clone());
-                request.extensions_mut().insert(proven.clone());
+            if let Some(proven) = &shown {
+                match proven.current() {
+                    Some(certificate) => {
+                        request.extensions_mut().insert(certificate.clone());
+                        request.extensions_mut().insert(proven.clone());
+                    }
+                    None => drop(request.extensions_mut().insert(EndedCertificate)),
+                }
             }
             if is_local {
                 request.extensions_mut().insert(LocalClient);
@@ -265,8 +268,9 @@ impl Connection {
         let connection = builder
             .serve_connection_with_upgrades(TokioIo::new(Opening::new(stream, HEAD_TIMEOUT)), service)
             .into_owned();
+        let current = proven.filter(|proven| proven.current().is_some());
         let ended = async {
-            match &proven {
+            match &current {
                 Some(proven) => proven.ended().await,
                 None => std::future::pending().await,
             }

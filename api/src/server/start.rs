@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     base::{
         clock_and_random::Source,
-        config::{Settings, oidc::OidcSettings},
+        config::{Settings, oidc::OidcSettings, webhooks::WebhookSettings},
     },
     context::server_state::{BACKUPS_MAX, FEEDS_MAX, ServerState, WATCHES_MAX},
     security::{
@@ -32,15 +32,15 @@ use crate::{
     },
     state::{
         announced_cache::AnnouncedCache, commit_traces::CommitTraces, convergence::Convergence,
-        health_state::HealthState, leadership::Leadership, node_reports::Nodes, observations::Observations,
-        overview_cache::OverviewCache, overview_trigger::OverviewTrigger, paging::Pages,
-        plan_cache::PlanCache, published::Hub, queries::NodeQueries, render_pool::RenderPool,
+        health_state::HealthState, leadership::Leadership, lineage::Lineage, node_reports::Nodes,
+        observations::Observations, overview_cache::OverviewCache, overview_trigger::OverviewTrigger,
+        paging::Pages, plan_cache::PlanCache, published::Hub, queries::NodeQueries, render_pool::RenderPool,
         response_budget::ResponseBudget, series::SeriesBook,
     },
     stream::{node_feed::Feeding, watching::Watching},
     tasks::{
-        address_retry::AddressRetry, assigner::Assigner, health_judge::HealthJudge, leader_task, overview,
-        sampler, webhooks,
+        acme, address_retry::AddressRetry, assigner::Assigner, health_judge::HealthJudge, leader_task,
+        overview, sampler, webhooks,
     },
     telemetry::metrics::Metrics,
     write::{
@@ -58,8 +58,7 @@ impl ServerState {
         store: Arc<dyn Store>,
         source: Arc<dyn Source>,
     ) -> Result<Running, StoreError> {
-        let receivers = settings.webhooks.clone();
-        let statuses = store.statuses().await?;
+        let (receivers, statuses) = (settings.webhooks.clone(), store.statuses().await?);
         let peer_key = peer_key::obtain(&*store, &*source).await?;
         let vault = Vault::open(Arc::clone(&store)).await?;
         let authority = match &settings.tls {
@@ -72,10 +71,9 @@ impl ServerState {
         let constants = constants(&settings, peer_key);
         let cluster = Arc::new(settings.cluster.clone());
         let hub = Arc::new(Hub::new(store.load().await?, constants, Arc::clone(&cluster)));
-        let metrics = Arc::new(Metrics::new());
+        let (metrics, has_failed) = (Arc::new(Metrics::new()), Arc::new(AtomicBool::new(false)));
         let (stop_writer, convergence) = (CancellationToken::new(), Arc::new(Convergence::default()));
         let audit = Arc::new(AuditLog::of(&*store).await?);
-        let has_failed = Arc::new(AtomicBool::new(false));
         let traces = Arc::new(CommitTraces::new(settings.tracer.clone()));
         let context = Context {
             hub: Arc::clone(&hub),
@@ -91,7 +89,8 @@ impl ServerState {
         let trigger = Arc::new(OverviewTrigger::default());
         let overview = Arc::new(OverviewCache::new(source.now(), Arc::clone(&trigger)));
         let health = HealthState::new(settings.health_guard_percent);
-        let observations = Arc::new(Observations::new(Nodes::of(&statuses), health, convergence, trigger));
+        let observations = Observations::new(Nodes::of(&statuses), health, convergence, trigger);
+        let observations = Arc::new(observations.with_start(source.now()));
         let app = Arc::new(Self {
             responses: Arc::new(ResponseBudget::new(settings.responses)),
             settings,
@@ -102,6 +101,7 @@ impl ServerState {
             authority,
             feeding: Arc::new(Feeding::new(hub.load(), traces)),
             watching: Watching::new(hub.load()),
+            lineage: Lineage::new(hub.load().position()),
             hub,
             writer,
             queries: Arc::new(NodeQueries::new(&source.secret())),
@@ -137,7 +137,7 @@ impl ServerState {
         app.overview.current(&app).await;
         let overview = tokio::spawn(overview::run(Arc::clone(&app)));
         let series = tokio::spawn(sampler::run(Arc::clone(&app)));
-        let webhooks = tokio::spawn(webhooks::run(Arc::clone(&app), receivers));
+        let outgoing = tokio::spawn(outgoing(Arc::clone(&app), receivers));
         Ok(Running {
             app,
             writer: writer_task,
@@ -149,10 +149,16 @@ impl ServerState {
             vault,
             overview,
             series,
-            webhooks,
+            outgoing,
             pacer,
         })
     }
+}
+
+/// Runs the tasks that send requests to other servers.
+async fn outgoing(app: Arc<ServerState>, receivers: WebhookSettings) {
+    let acme = acme::run(Arc::clone(&app), app.settings.acme.clone());
+    tokio::join!(webhooks::run(app, receivers), acme);
 }
 
 /// Returns the data for all nodes that does not change while the server runs.
@@ -200,7 +206,8 @@ pub struct Running {
     vault: JoinHandle<()>,
     overview: JoinHandle<()>,
     series: JoinHandle<()>,
-    webhooks: JoinHandle<()>,
+    /// Webhooks, and orders at ACME servers.
+    outgoing: JoinHandle<()>,
     pacer: JoinHandle<()>,
 }
 
@@ -224,10 +231,10 @@ impl Running {
             vault,
             overview,
             series,
-            webhooks,
+            outgoing,
             pacer,
         } = self;
-        webhooks.abort();
+        outgoing.abort();
         overview.abort();
         pacer.abort();
         series.abort();

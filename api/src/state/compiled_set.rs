@@ -18,15 +18,26 @@ use std::{
 
 use bytes::Bytes;
 use imbl::{OrdMap, OrdSet};
+use ipnet::{IpNet, Ipv4Net};
 use model::{
     cluster::{compiled::CompiledService, snapshot::Snapshot},
     compile::{compile, compile_address},
-    kinds::resource::{Kind, ServiceKey},
+    kinds::{
+        attachment::WorkloadKey,
+        resource::{Kind, ServiceKey},
+    },
+    policy::{
+        index::PolicyIndex,
+        set::{ContentId, PolicySet, PolicyWorkload},
+    },
     primitives::{
         name::{Name, Namespace},
         quantity::Revision,
     },
-    wire::feed::{AddressState, Frame},
+    wire::{
+        feed::{AddressState, Frame},
+        workload_network::{BlockState, WorkloadNetworkState, compile_block, compile_network},
+    },
 };
 
 /// Maximum number of removals that the set records. An agent that has missed more gets the full state
@@ -37,18 +48,28 @@ const TOMBSTONES_MAX: usize = 10_000;
 pub(crate) type CompiledSet = FormSet<CompiledService>;
 /// Compiled forms of all load balancer addresses.
 pub(crate) type AddressSet = FormSet<AddressState>;
+/// Compiled forms of all WorkloadNetworks.
+pub(crate) type WorkloadNetworkSet = FormSet<WorkloadNetworkState>;
+/// Compiled forms of all blocks that Nodes have.
+pub(crate) type BlockSet = FormSet<BlockState>;
+/// Sets of compiled rules of network policy.
+pub(crate) type PolicySets = FormSet<PolicySet>;
+/// Workloads with their network policy.
+pub(crate) type PolicyWorkloads = FormSet<PolicyWorkload>;
 
 /// Compiled form: data derived from an object and sent to agents.
 pub(crate) trait CompiledForm: Sized + PartialEq {
     /// Key of the object that a form is derived from.
     type Key: Ord + Clone;
+    /// State that contains the objects.
+    type Source;
 
     /// Returns the keys of all objects that may have a compiled form.
-    fn keys(snapshot: &Snapshot) -> Vec<Self::Key>;
+    fn keys(source: &Self::Source) -> Vec<Self::Key>;
     /// Compiles the object with this key, or returns `None` if it has no form. The caller sets the revision.
-    fn compile(snapshot: &Snapshot, key: &Self::Key) -> Option<Self>;
-    /// Returns the revision field of the form, which the caller sets.
-    fn revision(&mut self) -> &mut Revision;
+    fn compile(source: &Self::Source, key: &Self::Key) -> Option<Self>;
+    /// Sets the revision field of the form, if it has one.
+    fn set_revision(&mut self, revision: Revision);
     /// Returns the feed frame that sends the form to agents.
     fn frame(form: Arc<Self>) -> Frame;
     /// Returns the feed frame that removes the form from agents.
@@ -59,6 +80,7 @@ pub(crate) trait CompiledForm: Sized + PartialEq {
 
 impl CompiledForm for CompiledService {
     type Key = ServiceKey;
+    type Source = Snapshot;
 
     fn keys(snapshot: &Snapshot) -> Vec<ServiceKey> {
         let key = |namespace: &Namespace, name: &Name| ServiceKey {
@@ -73,8 +95,8 @@ impl CompiledForm for CompiledService {
         compile(snapshot, key)
     }
 
-    fn revision(&mut self) -> &mut Revision {
-        &mut self.revision
+    fn set_revision(&mut self, revision: Revision) {
+        self.revision = revision;
     }
 
     fn frame(service: Arc<Self>) -> Frame {
@@ -94,6 +116,7 @@ impl CompiledForm for CompiledService {
 
 impl CompiledForm for AddressState {
     type Key = IpAddr;
+    type Source = Snapshot;
 
     fn keys(snapshot: &Snapshot) -> Vec<IpAddr> {
         let records = snapshot.list(Kind::Address, None, None).filter_map(|object| object.as_address());
@@ -104,8 +127,8 @@ impl CompiledForm for AddressState {
         compile_address(snapshot, *address)
     }
 
-    fn revision(&mut self) -> &mut Revision {
-        &mut self.revision
+    fn set_revision(&mut self, revision: Revision) {
+        self.revision = revision;
     }
 
     fn frame(address: Arc<Self>) -> Frame {
@@ -119,6 +142,125 @@ impl CompiledForm for AddressState {
     /// Returns the smallest address; IPv4 sorts before IPv6.
     fn first_key() -> IpAddr {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+    }
+}
+
+impl CompiledForm for WorkloadNetworkState {
+    type Key = Name;
+    type Source = Snapshot;
+
+    fn keys(snapshot: &Snapshot) -> Vec<Name> {
+        let networks = snapshot.list(Kind::WorkloadNetwork, None, None);
+        networks.map(|object| object.metadata.name.clone()).collect()
+    }
+
+    fn compile(snapshot: &Snapshot, name: &Name) -> Option<Self> {
+        compile_network(snapshot, name)
+    }
+
+    fn set_revision(&mut self, revision: Revision) {
+        self.revision = revision;
+    }
+
+    fn frame(network: Arc<Self>) -> Frame {
+        Frame::WorkloadNetwork { network }
+    }
+
+    fn removal(network: Name, revision: Revision) -> Frame {
+        Frame::WorkloadNetworkRemoved { network, revision }
+    }
+
+    fn first_key() -> Name {
+        Name::parse("0").expect("a digit is a name")
+    }
+}
+
+impl CompiledForm for BlockState {
+    type Key = IpNet;
+    type Source = Snapshot;
+
+    fn keys(snapshot: &Snapshot) -> Vec<IpNet> {
+        let blocks = snapshot.list(Kind::Block, None, None).filter_map(|object| object.as_block());
+        blocks.map(|block| block.cidr).collect()
+    }
+
+    fn compile(snapshot: &Snapshot, cidr: &IpNet) -> Option<Self> {
+        compile_block(snapshot, cidr)
+    }
+
+    fn set_revision(&mut self, revision: Revision) {
+        self.revision = revision;
+    }
+
+    fn frame(block: Arc<Self>) -> Frame {
+        Frame::Block { block }
+    }
+
+    fn removal(cidr: IpNet, revision: Revision) -> Frame {
+        Frame::BlockRemoved { cidr, revision }
+    }
+
+    /// Returns the smallest network: `0.0.0.0/0`. IPv4 sorts before IPv6.
+    fn first_key() -> IpNet {
+        IpNet::V4(Ipv4Net::default())
+    }
+}
+
+impl CompiledForm for PolicySet {
+    type Key = ContentId;
+    type Source = PolicyIndex;
+
+    fn keys(index: &PolicyIndex) -> Vec<ContentId> {
+        index.set_ids().collect()
+    }
+
+    fn compile(index: &PolicyIndex, id: &ContentId) -> Option<Self> {
+        index.set(*id).map(|set| set.as_ref().clone())
+    }
+
+    /// Does nothing: the content of a set determines its id, so that a set never changes.
+    fn set_revision(&mut self, _: Revision) {}
+
+    fn frame(set: Arc<Self>) -> Frame {
+        Frame::PolicySet { set }
+    }
+
+    fn removal(set: ContentId, revision: Revision) -> Frame {
+        Frame::PolicySetRemoved { set, revision }
+    }
+
+    fn first_key() -> ContentId {
+        ContentId::MIN
+    }
+}
+
+impl CompiledForm for PolicyWorkload {
+    type Key = WorkloadKey;
+    type Source = PolicyIndex;
+
+    fn keys(index: &PolicyIndex) -> Vec<WorkloadKey> {
+        index.workload_keys().cloned().collect()
+    }
+
+    fn compile(index: &PolicyIndex, key: &WorkloadKey) -> Option<Self> {
+        index.workload(key).map(|workload| workload.as_ref().clone())
+    }
+
+    fn set_revision(&mut self, revision: Revision) {
+        self.revision = revision;
+    }
+
+    fn frame(workload: Arc<Self>) -> Frame {
+        Frame::PolicyWorkload { workload }
+    }
+
+    fn removal(workload: WorkloadKey, revision: Revision) -> Frame {
+        Frame::PolicyWorkloadRemoved { workload, revision }
+    }
+
+    fn first_key() -> WorkloadKey {
+        let name = Name::parse("0").expect("a digit is a name");
+        WorkloadKey { namespace: Namespace::parse("0").expect("a digit is a namespace"), name }
     }
 }
 
@@ -205,41 +347,40 @@ impl Span {
 }
 
 impl<F: CompiledForm> FormSet<F> {
-    /// Compiles all objects of a snapshot. All forms get the revision of the snapshot, because their own is
-    /// unknown.
-    pub(crate) fn of(snapshot: &Snapshot) -> Self {
+    /// Compiles all objects of a state at a revision. All forms get this revision, because their own is unknown.
+    pub(crate) fn of(source: &F::Source, revision: Revision) -> Self {
         let mut set = Self {
             entries: OrdMap::new(),
             removed: OrdMap::new(),
             log: OrdSet::new(),
             tombstones: OrdSet::new(),
-            floor: snapshot.revision(),
+            floor: revision,
         };
-        for key in F::keys(snapshot) {
-            set.recompile(snapshot, &key, Span::at(snapshot.revision()));
+        for key in F::keys(source) {
+            set.recompile(source, &key, Span::at(revision));
         }
         set
     }
 
     /// Compiles one object again after the commits of `span`. An unchanged form keeps its revision, unless the
     /// span has several commits: an agent may have received an intermediate form from another control server.
-    pub(crate) fn recompile(&mut self, snapshot: &Snapshot, key: &F::Key, span: Span) {
+    pub(crate) fn recompile(&mut self, source: &F::Source, key: &F::Key, span: Span) {
         let Span { first, last: revision } = span;
         let was_seen_whole = first == revision;
         let before = self.entries.get(key).map(Arc::clone);
-        match (before, F::compile(snapshot, key)) {
+        match (before, F::compile(source, key)) {
             (None, None) if was_seen_whole => {}
             (None, None) => self.bury(key, revision),
             (Some(entry), None) => self.remove(key, entry.revision, revision),
             (before, Some(mut form)) => {
                 if let Some(entry) = &before {
-                    *form.revision() = entry.revision;
+                    form.set_revision(entry.revision);
                     if form == *entry.form && was_seen_whole {
                         return;
                     }
                     self.log.remove(&(entry.revision, key.clone()));
                 }
-                *form.revision() = revision;
+                form.set_revision(revision);
                 self.insert(key, form, revision);
             }
         }

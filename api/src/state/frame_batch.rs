@@ -125,10 +125,34 @@ impl Batch {
     }
 }
 
-/// Cache of the full state and of recent deltas as batches, shared by all feeds.
+/// Frames that an agent understands, besides those that all agents understand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct FrameSelection {
+    /// True if the agent understands the frames of WorkloadNetworks and blocks.
+    pub(crate) workload_networks: bool,
+    /// True if the agent understands the frames of network policy.
+    pub(crate) network_policy: bool,
+}
+
+impl FrameSelection {
+    /// All selections, each at its index.
+    const ALL: [Self; 4] =
+        [Self::new(false, false), Self::new(false, true), Self::new(true, false), Self::new(true, true)];
+
+    const fn new(workload_networks: bool, network_policy: bool) -> Self {
+        Self { workload_networks, network_policy }
+    }
+
+    fn index(self) -> usize {
+        usize::from(self.workload_networks) * 2 + usize::from(self.network_policy)
+    }
+}
+
+/// Cache of the full state and of recent deltas as batches, shared by all feeds. Agents of each [`FrameSelection`] have a
+/// cache of their own.
 #[derive(Debug, Default)]
 pub(crate) struct Batches {
-    cache: Mutex<BatchCache>,
+    caches: [Mutex<BatchCache>; FrameSelection::ALL.len()],
     traces: Arc<CommitTraces>,
 }
 
@@ -148,51 +172,64 @@ struct Between {
 impl Batches {
     /// Creates an empty cache. The deltas pass on the trace contexts of `traces`.
     pub(crate) fn new(traces: Arc<CommitTraces>) -> Self {
-        Self { cache: Mutex::default(), traces }
+        Self { traces, ..Self::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BatchCache> {
+    fn lock(&self, selection: FrameSelection) -> MutexGuard<'_, BatchCache> {
         // Cache entries are replaced as a whole.
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        self.caches[selection.index()].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns one batch with the changes after revision `from`, up to the published state, or `None` if
     /// these changes are no longer in memory. `from` must belong to the epoch of the published state.
-    pub(crate) fn since(&self, from: Revision, published: &Published) -> Option<Arc<Batch>> {
-        self.lock().since(from, published, &self.traces)
+    pub(crate) fn since(
+        &self,
+        from: Revision,
+        published: &Published,
+        selection: FrameSelection,
+    ) -> Option<Arc<Batch>> {
+        self.lock(selection).since(from, published, selection, &self.traces)
     }
 
     /// Returns the full state as two batches to send in order: a complete state, which may be slightly older
     /// than the published state, and the changes since then.
-    pub(crate) fn whole(&self, published: &Published) -> [Arc<Batch>; 2] {
-        let mut kept = self.lock();
+    pub(crate) fn whole(&self, published: &Published, selection: FrameSelection) -> [Arc<Batch>; 2] {
+        let mut kept = self.lock(selection);
         let position = published.position();
         let known = kept.whole.clone().filter(|(at, _)| at.epoch == position.epoch && *at <= position);
         if let Some((at, whole)) = known
-            && let Some(rest) = kept.since(at.revision, published, &self.traces)
+            && let Some(rest) = kept.since(at.revision, published, selection, &self.traces)
             && rest.objects <= whole.objects / STALE_SHARE
         {
             return [whole, rest];
         }
-        let whole = Arc::new(Batch::of(everything(published), None));
+        let whole = Arc::new(Batch::of(everything(published, selection), None));
         kept.whole = Some((position, Arc::clone(&whole)));
-        [whole, Arc::new(Batch::of(Vec::new(), Some(synced(position, Vec::new()))))]
+        [whole, Arc::new(Batch::of(Vec::new(), Some(synced(position, selection, Vec::new()))))]
     }
 
     /// Drops the cached batches to release memory. Feeds that are sending a batch keep it until it is sent.
     pub(crate) fn forget(&self) {
-        *self.lock() = BatchCache::default();
+        for selection in FrameSelection::ALL {
+            *self.lock(selection) = BatchCache::default();
+        }
     }
 }
 
 impl BatchCache {
-    fn since(&mut self, from: Revision, published: &Published, traces: &CommitTraces) -> Option<Arc<Batch>> {
+    fn since(
+        &mut self,
+        from: Revision,
+        published: &Published,
+        selection: FrameSelection,
+        traces: &CommitTraces,
+    ) -> Option<Arc<Batch>> {
         let to = published.position();
         if let Some(known) = self.recent.iter().find(|one| one.from == from && one.to == to) {
             return Some(Arc::clone(&known.batch));
         }
-        let last = synced(to, traces.between(from, to));
-        let batch = Arc::new(Batch::of(deltas(published, from)?, Some(last)));
+        let last = synced(to, selection, traces.between(from, to));
+        let batch = Arc::new(Batch::of(deltas(published, from, selection)?, Some(last)));
         if self.recent.len() == RECENT_MAX {
             self.recent.pop_front();
         }
@@ -201,20 +238,33 @@ impl BatchCache {
     }
 }
 
-fn synced(position: Position, traces: Vec<TraceParent>) -> Bytes {
-    line(&Frame::Synced { position, traces })
+fn synced(position: Position, selection: FrameSelection, traces: Vec<TraceParent>) -> Bytes {
+    let FrameSelection { workload_networks, network_policy } = selection;
+    line(&Frame::Synced { position, traces, workload_networks, network_policy })
 }
 
 /// Returns the feed lines of the changes after a revision, or `None` if they are no longer in memory.
-fn deltas(published: &Published, position: Revision) -> Option<Vec<Bytes>> {
+fn deltas(published: &Published, position: Revision, selection: FrameSelection) -> Option<Vec<Bytes>> {
     let services = published.compiled.since(position)?.map(Delta::line);
     let addresses = published.addresses.since(position)?.map(Delta::line);
-    Some(services.chain(addresses).collect())
+    let networks = published.workload_networks.since(position)?.map(Delta::line);
+    let blocks = published.blocks.since(position)?.map(Delta::line);
+    let networks = networks.chain(blocks).filter(|_| selection.workload_networks);
+    let sets = published.policy_sets.since(position)?.map(Delta::line);
+    let workloads = published.policy_workloads.since(position)?.map(Delta::line);
+    let policy = sets.chain(workloads).filter(|_| selection.network_policy);
+    Some(services.chain(addresses).chain(networks).chain(policy).collect())
 }
 
 /// Returns the feed lines of the complete published state.
-fn everything(published: &Published) -> Vec<Bytes> {
+fn everything(published: &Published, selection: FrameSelection) -> Vec<Bytes> {
     let services = published.compiled.after(None).map(|(_, entry)| entry.line());
     let addresses = published.addresses.after(None).map(|(_, entry)| entry.line());
-    services.chain(addresses).collect()
+    let networks = published.workload_networks.after(None).map(|(_, entry)| entry.line());
+    let blocks = published.blocks.after(None).map(|(_, entry)| entry.line());
+    let networks = networks.chain(blocks).filter(|_| selection.workload_networks);
+    let sets = published.policy_sets.after(None).map(|(_, entry)| entry.line());
+    let workloads = published.policy_workloads.after(None).map(|(_, entry)| entry.line());
+    let policy = sets.chain(workloads).filter(|_| selection.network_policy);
+    services.chain(addresses).chain(networks).chain(policy).collect()
 }

@@ -11,24 +11,32 @@ use std::{
 
 use model::{
     cluster::compiled::CompiledService,
-    kinds::resource::{Object, ServiceKey, Spec},
+    kinds::{
+        resource::{Object, ServiceKey, Spec},
+        route::RouteSpec,
+    },
     observed::{
         assign::ClusterView,
         health::{HealthInputs, has_default_check, is_suspected},
+        http_gateways::GatewayReports,
+        network_status::WorkloadNetworkStatus,
         rollup::{
             AnnouncementInputs, NodeViews, ServiceObservations, add_not_checked, address_pool_status,
-            address_status, advertisement_status, bfd_profile_status, bgp_peer_status, certificate_status,
-            dns_zone_status, endpoint_set_status, gateway_status, http_route_status, node_bgp_status,
-            node_status, pool_announced, service_announced, service_health, service_resolvable,
-            service_status, with_sessions, workload_status,
+            address_status, advertisement_status, attachment_status, bfd_profile_status, bgp_peer_status,
+            block_status, certificate_status, dns_zone_status, endpoint_set_status, gateway_status,
+            network_policy_status, node_bgp_status, node_status, pool_announced, route_conditions,
+            route_resolvable, service_announced, service_health, service_resolvable, service_status,
+            with_gateways, with_sessions, workload_network_status, workload_status,
         },
         service_health::ServiceHealth,
         status::{
             AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
-            NodeCounts, NodeStatus, ServiceStatus,
+            Condition, GatewayStatus, HttpRouteStatus, NodeCounts, NodeStatus, ServiceStatus, TlsRouteStatus,
         },
     },
+    policy::index::policy_key,
     primitives::{
+        http_object_key::HttpObjectKey,
         name::Name,
         quantity::{Position, Timestamp},
     },
@@ -44,6 +52,7 @@ pub(crate) struct View<'a> {
     observations: &'a Observations,
     now: Timestamp,
     table: OnceLock<Table>,
+    gateways: OnceLock<GatewayReports>,
 }
 
 /// Renderer of objects with their status, from one view.
@@ -55,7 +64,7 @@ pub(crate) struct ObjectRenderer<'a> {
 impl<'a> View<'a> {
     /// Creates a view of a published state combined with the reports at time `now`.
     pub(crate) fn new(published: Arc<Published>, observations: &'a Observations, now: Timestamp) -> Self {
-        Self { published, observations, now, table: OnceLock::new() }
+        Self { published, observations, now, table: OnceLock::new(), gateways: OnceLock::new() }
     }
 
     /// Creates a renderer, which derives the data common to all statuses only once.
@@ -77,6 +86,11 @@ impl<'a> View<'a> {
     pub(crate) fn table(&self) -> &Table {
         self.table.get_or_init(|| self.observations.nodes.table(&self.published.snapshot, self.now))
     }
+
+    /// Returns the reports of the gateways.
+    pub(crate) fn gateways(&self) -> &GatewayReports {
+        self.gateways.get_or_init(|| self.observations.gateways_at(self.now))
+    }
 }
 
 impl ObjectRenderer<'_> {
@@ -96,13 +110,24 @@ impl ObjectRenderer<'_> {
                 let (snapshot, now) = (&self.view.published().snapshot, self.view.now());
                 Some(serde_json::to_value(certificate_status(snapshot, &object.metadata, spec, now)))
             }
-            Spec::Gateway(spec) => {
-                let snapshot = &self.view.published().snapshot;
-                Some(serde_json::to_value(gateway_status(snapshot, &object.metadata, spec)))
+            Spec::Gateway(_) => self.gateway(object).map(serde_json::to_value),
+            Spec::HttpRoute(spec) => {
+                let conditions = self.route(object, spec.into());
+                conditions.map(|conditions| serde_json::to_value(HttpRouteStatus { conditions }))
             }
-            Spec::HttpRoute(spec) => object.metadata.namespace.as_ref().map(|namespace| {
-                serde_json::to_value(http_route_status(&self.view.published().snapshot, namespace, spec))
-            }),
+            Spec::TlsRoute(spec) => {
+                let conditions = self.route(object, spec.into());
+                conditions.map(|conditions| serde_json::to_value(TlsRouteStatus { conditions }))
+            }
+            Spec::WorkloadNetwork(_) => self.workload_network(object).map(serde_json::to_value),
+            Spec::NetworkPolicy(_) => policy_key(object)
+                .map(|key| serde_json::to_value(network_policy_status(&self.view.published().policy, &key))),
+            Spec::Block(spec) => {
+                Some(serde_json::to_value(block_status(&self.view.published().snapshot, spec)))
+            }
+            Spec::Attachment(spec) => {
+                Some(serde_json::to_value(attachment_status(&self.view.published().snapshot, spec)))
+            }
             Spec::Address(_) => self.address(object).map(serde_json::to_value),
             // The object is itself derived from observations.
             Spec::EndpointHealth(_) => None,
@@ -120,6 +145,34 @@ impl ObjectRenderer<'_> {
             json["status"] = status.expect("published statuses serialise to JSON");
         }
         json
+    }
+
+    /// Returns the status of a WorkloadNetwork; `None` if the object is of another kind.
+    pub(crate) fn workload_network(&self, object: &Object) -> Option<WorkloadNetworkStatus> {
+        let spec = object.as_workload_network()?;
+        let Published { snapshot, network, .. } = self.view.published();
+        Some(workload_network_status(snapshot, &object.metadata.name, spec, &network.service_cidrs))
+    }
+
+    /// Returns the status of a Gateway; `None` if the object is of another kind.
+    pub(crate) fn gateway(&self, object: &Object) -> Option<GatewayStatus> {
+        let spec = object.as_gateway()?;
+        let namespace = object.metadata.namespace.clone()?;
+        let key = HttpObjectKey { namespace, name: object.metadata.name.clone() };
+        let status = gateway_status(&self.view.published().snapshot, &object.metadata, spec);
+        Some(with_gateways(status, &key, spec, self.view.gateways()))
+    }
+
+    /// Returns the conditions of a route, with that of its host names in DnsZones; `None` if the object has no namespace.
+    fn route(&self, object: &Object, spec: RouteSpec<'_>) -> Option<Vec<Condition>> {
+        let namespace = object.metadata.namespace.as_ref()?;
+        let published = self.view.published();
+        let mut conditions = route_conditions(&published.snapshot, namespace, spec);
+        if spec.hostnames().iter().any(|name| published.snapshot.dns_zone_of(name.as_str()).is_some()) {
+            let resolvable = self.announcing(|of| route_resolvable(of, &object.key(), spec));
+            conditions.extend(resolvable);
+        }
+        Some(conditions)
     }
 
     /// Returns the status of a Service; `None` if the object is of another kind.

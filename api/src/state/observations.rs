@@ -22,13 +22,17 @@ use model::{
     observed::{
         announcements::{AnnouncementBook, AnnouncementUpdate},
         health::HealthUpdate,
+        http_gateways::{GatewayReportError, GatewayReports, HttpGateways},
         traffic::TrafficBook,
     },
     primitives::{
         name::Name,
         quantity::{Epoch, Timestamp},
     },
-    wire::report::Report,
+    wire::{
+        http_gateway::{HttpGatewayList, HttpGatewayReport},
+        report::Report,
+    },
 };
 use store::Store;
 use tokio_util::sync::CancellationToken;
@@ -56,6 +60,7 @@ pub(crate) struct Observations {
     traffic: Mutex<TrafficBook>,
     announcements: Mutex<AnnouncementBook>,
     bgp: Mutex<BgpBook>,
+    http_gateways: Mutex<HttpGateways>,
 }
 
 /// State of the server at the arrival of a report.
@@ -92,7 +97,46 @@ impl Observations {
             traffic: Mutex::default(),
             announcements: Mutex::default(),
             bgp: Mutex::default(),
+            http_gateways: Mutex::new(HttpGateways::new(Timestamp::from_unix_seconds(0))),
         }
+    }
+
+    /// Sets the start time of the server. Gateways that have not reported shortly after it are not missed yet.
+    pub(crate) fn with_start(self, now: Timestamp) -> Self {
+        Self { http_gateways: Mutex::new(HttpGateways::new(now)), ..self }
+    }
+
+    /// Applies the report of a gateway (a process of `tidegate-gateway`), and wakes the overview if the state of a Gateway may
+    /// have changed.
+    ///
+    /// # Errors
+    /// Returns the reason if the report is rejected.
+    pub(crate) fn apply_gateway(
+        &self,
+        name: Name,
+        author: &str,
+        report: HttpGatewayReport,
+        now: Timestamp,
+    ) -> Result<(), GatewayReportError> {
+        if self.http_gateways().apply(name, author, report, now)? {
+            self.overview.record();
+        }
+        Ok(())
+    }
+
+    /// Returns the gateways with their problems.
+    pub(crate) fn list_gateways(&self, now: Timestamp) -> HttpGatewayList {
+        self.http_gateways().list(now)
+    }
+
+    /// Returns the gateways divided by the age of their reports.
+    pub(crate) fn gateways_at(&self, now: Timestamp) -> GatewayReports {
+        self.http_gateways().at(now)
+    }
+
+    // The list is consistent after each change.
+    fn http_gateways(&self) -> MutexGuard<'_, HttpGateways> {
+        self.http_gateways.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Applies the report of a Node's agent to all observations, and wakes the tasks that depend on it.

@@ -3,7 +3,11 @@
 
 use bytes::Bytes;
 use model::{
-    primitives::quantity::{Position, Revision, Timestamp},
+    observed::dns_servers::DnsServerProblem,
+    primitives::{
+        name::Name,
+        quantity::{Position, Revision, Timestamp},
+    },
     views::overview::{Overview, memory::FindingMemory, preceding::Writes},
 };
 use std::sync::Arc;
@@ -12,7 +16,9 @@ use tokio::{
     time::Instant,
 };
 
-use crate::state::{overview_services::ServiceRowCache, overview_trigger::OverviewTrigger};
+use crate::state::{
+    overview_http::HttpFindingCache, overview_services::ServiceRowCache, overview_trigger::OverviewTrigger,
+};
 
 /// Newest overview document, with the data that the next one is computed from.
 pub(crate) struct OverviewCache {
@@ -32,12 +38,13 @@ pub(crate) struct State {
     pub(crate) looked: Instant,
 }
 
-/// Data carried from one overview document to the next: first-seen times of problems, recent writes, and cached
-/// Service rows.
+/// Data carried from one overview document to the next: first-seen times of problems, recent writes, cached
+/// Service rows, and cached findings of HTTP routing.
 pub(crate) struct CarriedState {
     pub(crate) memory: FindingMemory,
     pub(crate) writes: Writes,
     pub(crate) kept: ServiceRowCache,
+    pub(crate) http: HttpFindingCache,
 }
 
 /// Summary of the inputs of an overview document. While it is unchanged, the document is not computed again.
@@ -49,9 +56,12 @@ pub(crate) struct Mark {
     /// For each node: true if it is connected, if two agents use its name, and if its lease has expired.
     pub(crate) nodes: Vec<(bool, bool, bool)>,
     pub(crate) now: Timestamp,
-    /// True if the document may change as time passes although no other input changes: a node is pending, or
-    /// a problem may expire.
-    pub(crate) is_moving: bool,
+    /// DNS servers with problems.
+    pub(crate) dns_servers: Vec<(Name, Vec<DnsServerProblem>)>,
+    /// Time from which the document may differ although no other input has changed: at once if a node is pending or a
+    /// problem may expire, or the time at which a certificate expires or a gateway becomes silent. `None` if time has no
+    /// influence.
+    pub(crate) until: Option<Timestamp>,
 }
 
 /// Computed overview document with its serialized change.
@@ -85,6 +95,7 @@ impl OverviewCache {
                 memory: FindingMemory::new(now),
                 writes: Writes::default(),
                 kept: ServiceRowCache::default(),
+                http: HttpFindingCache::default(),
             },
             written: Revision(0),
             mark: None,

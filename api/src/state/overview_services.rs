@@ -61,6 +61,8 @@ struct Basis {
     /// Number of Nodes by their progress with the compiled form (the data that agents receive). Consecutive
     /// Services with equal numbers share one allocation.
     counts: Arc<NodeCounts>,
+    /// True if a route names the Service.
+    is_routed: bool,
 }
 
 /// Data from which each Service's part of the overview is computed.
@@ -127,13 +129,13 @@ impl Share {
 /// (`None`) count as changed.
 fn is_same(before: Option<&Basis>, now: Option<&Basis>) -> bool {
     let (Some(before), Some(now)) = (before, now) else { return false };
-    let Basis { object, entry, counts } = before;
+    let Basis { object, entry, counts, is_routed } = before;
     let is_same_form = match (entry, &now.entry) {
         (Some(before), Some(now)) => Arc::ptr_eq(before, now),
         (None, None) => true,
         (Some(_), None) | (None, Some(_)) => false,
     };
-    is_same_form && Arc::ptr_eq(object, &now.object) && *counts == now.counts
+    is_same_form && Arc::ptr_eq(object, &now.object) && *counts == now.counts && *is_routed == now.is_routed
 }
 
 impl Present<'_> {
@@ -158,6 +160,7 @@ impl Present<'_> {
             object: Arc::clone(self.object),
             entry: self.entry.map(Arc::clone),
             counts: Arc::clone(last_counts),
+            is_routed: snapshot.is_routed(&self.key),
         })
     }
 

@@ -63,6 +63,8 @@ impl CachedPlan {
                 | Operation::RetryPending { .. }
                 | Operation::SetAnnouncer { .. }
                 | Operation::SetEndpointHealth { .. }
+                | Operation::SetAttachments { .. }
+                | Operation::SetIssuance { .. }
                 | Operation::SetNodeLost { .. } => operation,
             })
             .collect();

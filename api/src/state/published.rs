@@ -5,6 +5,8 @@
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
+use imbl::OrdMap;
+use ipnet::IpNet;
 use model::{
     cluster::{
         change::{Change, ChangeKind, Commit},
@@ -12,10 +14,12 @@ use model::{
         snapshot::Snapshot,
     },
     compile::{affected, network, node_state},
+    kinds::attachment::WorkloadKey,
     kinds::{
         advertisement::AdvertisementType,
         resource::{Kind, Object, ObjectKey, ServiceKey},
     },
+    policy::{index::PolicyIndex, set::ContentId},
     primitives::{
         name::Name,
         quantity::{Epoch, Position, Revision},
@@ -27,7 +31,10 @@ use tokio::sync::watch;
 
 use crate::state::{
     change_ring::{Before, Ring},
-    compiled_set::{AddressSet, CompiledSet, Span, line},
+    compiled_set::{
+        AddressSet, BlockSet, CompiledForm, CompiledSet, FormSet, PolicySets, PolicyWorkloads, Span,
+        WorkloadNetworkSet, line,
+    },
     frame_batch::Chunk,
 };
 
@@ -42,6 +49,16 @@ pub(crate) struct Published {
     pub(crate) compiled: CompiledSet,
     /// Compiled form of every load balancer address.
     pub(crate) addresses: AddressSet,
+    /// Compiled form of every WorkloadNetwork.
+    pub(crate) workload_networks: WorkloadNetworkSet,
+    /// Compiled form of every block.
+    pub(crate) blocks: BlockSet,
+    /// Compiled NetworkPolicies.
+    pub(crate) policy: PolicyIndex,
+    /// Sets of rules of network policy, as agents receive them.
+    pub(crate) policy_sets: PolicySets,
+    /// Workloads with their network policy, as agents receive them.
+    pub(crate) policy_workloads: PolicyWorkloads,
     /// Recent commits, from which watches send the changes.
     pub(crate) recent: Ring,
     /// Cluster-wide settings that every agent receives.
@@ -53,6 +70,8 @@ pub(crate) struct Published {
     /// Revision of the last change that may affect the BGP settings of Nodes, not counting changes of the Nodes
     /// themselves.
     bgp_changed_at: Revision,
+    /// Revision of the last change of the blocks of each Node, since the start of the server.
+    blocks_changed_at: OrdMap<Name, Revision>,
     /// Default AS number, for Nodes that set none.
     pub(crate) asn: u32,
 }
@@ -85,15 +104,23 @@ impl Published {
         let snapshot =
             Snapshot::from_objects(position.revision, objects).with_default_checks(cluster.default_checks());
         let network = with_constants(network(&snapshot), constants);
+        let policy = PolicyIndex::of(&snapshot);
+        let revision = position.revision;
         Self {
             epoch: position.epoch,
-            compiled: CompiledSet::of(&snapshot),
-            addresses: AddressSet::of(&snapshot),
+            compiled: CompiledSet::of(&snapshot, revision),
+            addresses: AddressSet::of(&snapshot, revision),
+            workload_networks: WorkloadNetworkSet::of(&snapshot, revision),
+            blocks: BlockSet::of(&snapshot, revision),
+            policy_sets: PolicySets::of(&policy, revision),
+            policy_workloads: PolicyWorkloads::of(&policy, revision),
+            policy,
             recent: Ring::of(position.revision, &recent),
             network_line: network_line(&network),
             network: Arc::new(network),
             network_changed_at: position.revision,
             bgp_changed_at: position.revision,
+            blocks_changed_at: OrdMap::new(),
             asn: cluster.asn(),
             snapshot,
         }
@@ -108,7 +135,9 @@ impl Published {
     pub(crate) fn node_state_after(&self, node: &Name, revision: Revision) -> Option<NodeState> {
         let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
         let changed_at = self.snapshot.get(&key).map(|object| object.metadata.revision())?;
-        (changed_at.max(self.bgp_changed_at) > revision).then(|| self.node_state(node))
+        let blocks_changed_at = self.blocks_changed_at.get(node).copied().unwrap_or_default();
+        let changed_at = changed_at.max(self.bgp_changed_at).max(blocks_changed_at);
+        (changed_at > revision).then(|| self.node_state(node))
     }
 
     /// Returns the settings of a Node in this state.
@@ -119,8 +148,15 @@ impl Published {
     /// Returns the epoch and revision of the last change that all agents receive. An agent that has verified
     /// this position is fully synchronized.
     pub(crate) fn nodes_head(&self) -> Position {
-        let revision =
-            self.compiled.changed_at().max(self.addresses.changed_at()).max(self.network_changed_at);
+        let revision = self
+            .compiled
+            .changed_at()
+            .max(self.addresses.changed_at())
+            .max(self.workload_networks.changed_at())
+            .max(self.blocks.changed_at())
+            .max(self.policy_sets.changed_at())
+            .max(self.policy_workloads.changed_at())
+            .max(self.network_changed_at);
         Position { epoch: self.epoch, revision }
     }
 
@@ -129,7 +165,9 @@ impl Published {
         let mut next = self.clone();
         let mut touched: Vec<(ServiceKey, Revision)> = Vec::new();
         let mut touched_addresses: Vec<(IpAddr, Revision)> = Vec::new();
-        let mut node_changed_at = None;
+        let mut touched_networks = TouchedNetworks::default();
+        let mut touched_policy = TouchedPolicy::default();
+        let mut network_input_at = None;
         for Step { before, after, commit } in steps {
             let mut services = BTreeSet::new();
             for change in &commit.changes {
@@ -137,13 +175,15 @@ impl Published {
                 if let Some(record) = change.object.as_address() {
                     touched_addresses.push((record.address, commit.revision));
                 }
-                if change.object.spec.kind() == Kind::Node {
-                    node_changed_at = Some(commit.revision);
+                touched_networks.extend(&before, &after, change, commit.revision);
+                if matches!(change.object.spec.kind(), Kind::Node | Kind::WorkloadNetwork) {
+                    network_input_at = Some(commit.revision);
                 }
                 if concerns_bgp(&before, change) {
                     next.bgp_changed_at = commit.revision;
                 }
             }
+            touched_policy.extend(&mut next.policy, &before, &after, &commit);
             touched.extend(services.into_iter().map(|key| (key, commit.revision)));
             next.recent.push(&commit, |kind, key, _| match kind {
                 ChangeKind::Added => Before::Nothing,
@@ -153,20 +193,15 @@ impl Published {
             });
             next.snapshot = after;
         }
-        // The new form of a Service carries the revision of the last commit that touches it.
-        touched.sort();
-        for pair in touched.chunk_by(|a, b| a.0 == b.0) {
-            if let (Some((key, _)), Some(span)) = (pair.last(), Span::of(pair)) {
-                next.compiled.recompile(&next.snapshot, key, span);
-            }
-        }
-        touched_addresses.sort();
-        for pair in touched_addresses.chunk_by(|a, b| a.0 == b.0) {
-            if let (Some((address, _)), Some(span)) = (pair.last(), Span::of(pair)) {
-                next.addresses.recompile(&next.snapshot, address, span);
-            }
-        }
-        if let Some(revision) = node_changed_at {
+        let TouchedNetworks { networks, blocks, nodes } = touched_networks;
+        recompile(&mut next.compiled, &next.snapshot, touched);
+        recompile(&mut next.addresses, &next.snapshot, touched_addresses);
+        recompile(&mut next.workload_networks, &next.snapshot, networks);
+        recompile(&mut next.blocks, &next.snapshot, blocks);
+        recompile(&mut next.policy_sets, &next.policy, touched_policy.sets);
+        recompile(&mut next.policy_workloads, &next.policy, touched_policy.workloads);
+        next.blocks_changed_at.extend(nodes);
+        if let Some(revision) = network_input_at {
             let network = with_constants(network(&next.snapshot), &next.network);
             if network != *next.network {
                 next.network_line = network_line(&network);
@@ -175,6 +210,67 @@ impl Published {
             }
         }
         next
+    }
+}
+
+/// WorkloadNetworks and blocks that commits affect, with the revisions of the commits.
+#[derive(Default)]
+struct TouchedNetworks {
+    networks: Vec<(Name, Revision)>,
+    blocks: Vec<(IpNet, Revision)>,
+    /// Nodes whose own blocks have changed.
+    nodes: Vec<(Name, Revision)>,
+}
+
+impl TouchedNetworks {
+    fn extend(&mut self, before: &Snapshot, after: &Snapshot, change: &Change, revision: Revision) {
+        let object = &change.object;
+        if object.as_workload_network().is_some() {
+            self.networks.push((object.metadata.name.clone(), revision));
+        }
+        if let Some(block) = object.as_block() {
+            self.blocks.push((block.cidr, revision));
+            self.nodes.push((block.node.clone(), revision));
+            let old = before.get(&object.key()).and_then(|old| old.as_block());
+            self.nodes.extend(old.map(|old| (old.node.clone(), revision)));
+        }
+        if let Some(node) = object.as_node() {
+            let old = before.get(&object.key()).and_then(|old| old.as_node());
+            if old.is_none_or(|old| old.addresses != node.addresses) {
+                let blocks = after.blocks_of(&object.metadata.name);
+                self.blocks.extend(blocks.map(|cidr| (*cidr, revision)));
+            }
+        }
+    }
+}
+
+/// Workloads and sets of network policy that commits affect, with the revisions of the commits.
+#[derive(Default)]
+struct TouchedPolicy {
+    workloads: Vec<(WorkloadKey, Revision)>,
+    sets: Vec<(ContentId, Revision)>,
+}
+
+impl TouchedPolicy {
+    /// Updates the index by a commit.
+    fn extend(&mut self, index: &mut PolicyIndex, before: &Snapshot, after: &Snapshot, commit: &Commit) {
+        let changes = index.apply(before, after, commit);
+        self.workloads.extend(changes.workloads.into_iter().map(|key| (key, commit.revision)));
+        self.sets.extend(changes.sets.into_iter().map(|id| (id, commit.revision)));
+    }
+}
+
+/// Compiles the touched objects again. Their new forms carry the revision of the last commit that touches them.
+fn recompile<F: CompiledForm>(
+    set: &mut FormSet<F>,
+    source: &F::Source,
+    mut touched: Vec<(F::Key, Revision)>,
+) {
+    touched.sort();
+    for pair in touched.chunk_by(|a, b| a.0 == b.0) {
+        if let (Some((key, _)), Some(span)) = (pair.last(), Span::of(pair)) {
+            set.recompile(source, key, span);
+        }
     }
 }
 
@@ -206,11 +302,16 @@ fn concerns_bgp(before: &Snapshot, change: &Change) -> bool {
         | Kind::Certificate
         | Kind::Gateway
         | Kind::HttpRoute
+        | Kind::TlsRoute
+        | Kind::WorkloadNetwork
+        | Kind::NetworkPolicy
         | Kind::Workload
         | Kind::Service
         | Kind::EndpointSet
         | Kind::EndpointHealth
-        | Kind::Address => false,
+        | Kind::Address
+        | Kind::Block
+        | Kind::Attachment => false,
     }
 }
 

@@ -32,7 +32,7 @@ mod questions;
 mod sink;
 
 use self::{pacer::FanoutPacer, sink::Sink};
-use crate::state::frame_batch::Batches;
+use crate::state::frame_batch::{Batches, FrameSelection};
 pub(crate) use questions::Questions;
 
 /// State that the feeds of all agents share.
@@ -57,6 +57,8 @@ pub(crate) struct Feed {
     pub(crate) node: Name,
     /// Position from which the agent resumes; `None` requests a full sync.
     pub(crate) resume: Option<Position>,
+    /// Frames that the agent understands.
+    pub(crate) selection: FrameSelection,
     /// Holder of the published state that the first batch is created from.
     pub(crate) hub: Arc<Hub>,
     /// Pacer and batch cache that all feeds share.
@@ -143,7 +145,7 @@ impl Feed {
     async fn start(&self, published: &Published, sink: &mut Sink) -> Result<SentPosition, End> {
         let position = published.position();
         let known = self.resume.filter(|at| at.epoch == position.epoch && at.revision <= position.revision);
-        let since = known.and_then(|at| self.feeding.batches.since(at.revision, published));
+        let since = known.and_then(|at| self.feeding.batches.since(at.revision, published, self.selection));
         let mode = if since.is_some() { StartMode::Delta } else { StartMode::Full };
         let node = published.node_state(&self.node);
         sink.line(&line(&Frame::Start { mode, position })).await?;
@@ -153,7 +155,7 @@ impl Feed {
             Some(since) => sink.batch(&since).await?,
             None => {
                 self.metrics.feed_full_starts.inc();
-                for batch in self.feeding.batches.whole(published) {
+                for batch in self.feeding.batches.whole(published, self.selection) {
                     sink.batch(&batch).await?;
                 }
             }
@@ -182,7 +184,7 @@ impl Feed {
             return Err(End::Restart);
         }
         let revision = sent.position.revision;
-        let batch = self.feeding.batches.since(revision, published).ok_or(End::Restart)?;
+        let batch = self.feeding.batches.since(revision, published, self.selection).ok_or(End::Restart)?;
         let node = published.node_state_after(&self.node, revision).filter(|node| *node != sent.node);
         let network_changed = sent.network != published.network;
         let anything = network_changed || node.is_some() || batch.objects > 0;

@@ -59,8 +59,8 @@ impl OverviewCache {
             let gathered = gather::gather(&owned, published, &mut state.known);
             (state, gathered)
         });
-        let (mut state, (overview, counts, is_moving)) = worked.await.ok()?;
-        state.mark = Some(Mark { position: overview.position, is_moving, ..mark });
+        let (mut state, (overview, counts, until)) = worked.await.ok()?;
+        state.mark = Some(Mark { position: overview.position, until, ..mark });
         Some(self.show(&mut state, overview, counts))
     }
 
@@ -114,19 +114,21 @@ impl OverviewCache {
             is_leader: app.leadership.holds(),
             nodes: nodes.iter().map(|one| (one.is_reporting(), one.is_contested, one.is_lost)).collect(),
             now,
-            is_moving: false,
+            dns_servers: app.dns_server_problems(),
+            until: None,
         }
     }
 }
 
 /// Returns true if no input of the document has changed.
 fn is_same(before: &Mark, now: &Mark) -> bool {
-    let Mark { position, news, is_leader, nodes, now: at, is_moving } = before;
+    let Mark { position, news, is_leader, nodes, now: at, dns_servers, until } = before;
     *position == now.position
         && *news == now.news
         && *is_leader == now.is_leader
         && *nodes == now.nodes
-        && (*at == now.now || !is_moving)
+        && *dns_servers == now.dns_servers
+        && (*at == now.now || until.is_none_or(|until| now.now < until))
 }
 
 /// Runs the task that keeps the overview current until the server stops.

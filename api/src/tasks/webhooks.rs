@@ -95,7 +95,7 @@ mod tests {
     use model::{
         kinds::resource::Kind,
         primitives::{name::Name, quantity::Timestamp},
-        views::overview::{Impact, Problem, notices::NoticeKind},
+        views::overview::{Impact, Problem, SubjectKind, notices::NoticeKind},
     };
 
     use super::*;
@@ -104,7 +104,7 @@ mod tests {
     fn the_id_of_a_message_is_the_same_after_a_restart_and_different_for_each_event() {
         let problem = Problem {
             id: "Service/default/web/EndpointsAvailable".to_owned(),
-            kind: Kind::Service,
+            kind: SubjectKind::Object(Kind::Service),
             namespace: None,
             name: Name::parse("web").unwrap(),
             impact: Impact::Unreachable,

@@ -90,6 +90,10 @@ pub(crate) struct Metrics {
     pub(crate) webhook_failures: Counter,
     /// Number of messages that were dropped for one receiver, because too many waited or it did not accept them.
     pub(crate) webhook_drops: Counter,
+    /// Number of certificates that ACME servers issued.
+    pub(crate) certificate_orders: Counter,
+    /// Number of orders at ACME servers that failed.
+    pub(crate) certificate_orders_failed: Counter,
     health_verdicts: Family<VerdictLabels, Counter>,
     gauges: Gauges,
 }
@@ -106,6 +110,8 @@ struct Gauges {
     watchers: Gauge,
     feeds: Gauge,
     nodes_connected: Gauge,
+    dns_servers: Gauge,
+    dns_servers_with_problems: Gauge,
     requests: Gauge,
     unsent_bytes: Gauge,
     leader: Gauge,
@@ -124,6 +130,10 @@ pub(crate) struct Reading {
     pub(crate) watchers: usize,
     pub(crate) feeds: usize,
     pub(crate) nodes_connected: usize,
+    /// Number of DNS servers that have reported within the last hour.
+    pub(crate) dns_servers: usize,
+    /// Number of these DNS servers that have a problem.
+    pub(crate) dns_servers_with_problems: usize,
     /// Number of requests whose responses the clients have not completely received.
     pub(crate) requests: usize,
     /// Number of response bytes that are created and not sent yet.
@@ -199,6 +209,8 @@ impl Metrics {
             webhook_deliveries: Counter::default(),
             webhook_failures: Counter::default(),
             webhook_drops: Counter::default(),
+            certificate_orders: Counter::default(),
+            certificate_orders_failed: Counter::default(),
             health_verdicts: Family::default(),
             gauges: Gauges::default(),
         };
@@ -267,6 +279,12 @@ impl Metrics {
             ),
             ("watch_events", "Events sent to watchers", &self.watch_events),
             ("watch_overruns", "Watches ended because they fell too far behind", &self.watch_overruns),
+            ("certificate_orders", "Certificates that ACME servers issued", &self.certificate_orders),
+            (
+                "certificate_orders_failed",
+                "Orders of certificates that failed and are repeated",
+                &self.certificate_orders_failed,
+            ),
             ("webhook_deliveries", "Messages that webhooks accepted", &self.webhook_deliveries),
             ("webhook_failures", "Requests to webhooks that failed and are repeated", &self.webhook_failures),
             (
@@ -297,6 +315,12 @@ impl Metrics {
             ("watchers", "Open watches", &gauges.watchers),
             ("feeds", "Open feeds to agents", &gauges.feeds),
             ("nodes_connected", "Nodes whose agent reports", &gauges.nodes_connected),
+            ("dns_servers", "DNS servers that have reported within the last hour", &gauges.dns_servers),
+            (
+                "dns_servers_with_problems",
+                "DNS servers that are silent, behind or have another problem",
+                &gauges.dns_servers_with_problems,
+            ),
             (
                 "requests_in_progress",
                 "Requests whose responses the clients have not completely received, without streams",
@@ -360,6 +384,8 @@ impl Metrics {
             watchers,
             feeds,
             nodes_connected,
+            dns_servers,
+            dns_servers_with_problems,
             requests,
             unsent_bytes,
             is_leader,
@@ -373,6 +399,8 @@ impl Metrics {
             (&gauges.watchers, watchers),
             (&gauges.feeds, feeds),
             (&gauges.nodes_connected, nodes_connected),
+            (&gauges.dns_servers, dns_servers),
+            (&gauges.dns_servers_with_problems, dns_servers_with_problems),
             (&gauges.requests, requests),
             (&gauges.leader, usize::from(is_leader)),
         ] {

@@ -55,9 +55,10 @@ pub(crate) const CONFIRM_PATH: &str = "/v1/nodes/{node}/confirm";
 /// Path of requests to change settings of a node's machine (fixes). They are audited, although the path has
 /// the prefix of the agents' own routes.
 const FIXES: &str = "/v1/nodes/{node}/fixes";
-/// Paths of requests that change nothing in the store: the preview of a write, and the report of a DNS server. They are audited
-/// only if they are forbidden.
-const WITHOUT_CHANGE: [&str; 2] = ["/v1/plan", "/v1/dns/servers/{server}/report"];
+/// Paths of requests that change nothing in the store: the preview of a write, and the reports of DNS servers and gateways. They
+/// are audited only if they are forbidden.
+const WITHOUT_CHANGE: [&str; 3] =
+    ["/v1/plan", "/v1/dns/servers/{server}/report", "/v1/http/gateways/{gateway}/report"];
 /// Maximum length in bytes of the path in an entry. The paths of all routes are shorter.
 const PATH_BYTES_MAX: usize = 2048;
 

@@ -38,7 +38,8 @@ fn fill(path: &str, is_own: bool) -> String {
     let path = path.replace("{namespace}", namespace).replace("{node}", node);
     let name = if path.starts_with("/v1/nodes/") { node } else { "x" };
     let path = path.replace("{name}", name).replace("{revision}", "1").replace("{service}", "x");
-    let path = path.replace("{id}", "1").replace("{plan}", "p").replace("{server}", "x");
+    let path =
+        path.replace("{id}", "1").replace("{plan}", "p").replace("{server}", "x").replace("{gateway}", "x");
     assert!(!path.contains('{'), "{path} has a parameter that this test does not know");
     path
 }

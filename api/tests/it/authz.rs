@@ -222,6 +222,18 @@ async fn pools_and_ranges_of_endpoints_are_granted() {
         (403, &json!("/spec/healthCheck/http/expectBody")),
         "{answer}"
     );
+    // Requests can be refused at the listeners to which the route is attached only.
+    let path = "/v1/namespaces/team-a/httproutes";
+    for (everywhere, expected) in [(true, 403), (false, 201)] {
+        let rule = json!({ "refuse": { "reason": "closed", "allListeners": everywhere } });
+        let spec =
+            json!({ "parentRefs": [{ "name": "edge" }], "hostnames": ["www.example.org"], "rules": [rule] });
+        let route = json!({ "metadata": { "name": "closed" }, "spec": spec });
+        let (status, answer) = secured.call(&unlimited, "POST", path, Some(route)).await;
+        assert_eq!(status, expected, "{answer}");
+        let pointer = json!("/spec/rules/0/refuse/allListeners");
+        assert_eq!(answer["errors"][0]["pointer"] == pointer, everywhere, "{answer}");
+    }
     // A patch that leaves the limits is rejected, too.
     let patch = json!({ "spec": { "loadBalancer": { "pool": "theirs", "addresses": null } } });
     let path = "/v1/namespaces/team-a/services/a";

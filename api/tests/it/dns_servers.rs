@@ -32,6 +32,26 @@ async fn dns_servers_report_only_about_themselves() {
     assert_eq!(secured.call(&viewer, "PUT", path, Some(report(1))).await.0, 403);
     assert_eq!(secured.call(&other, "PUT", "/v1/dns/servers/node-2/report", Some(report(1))).await.0, 204);
 
+    // The problem is one of the cluster, for users who may see objects without a namespace.
+    let (_, status) = secured.call(&viewer, "GET", "/v1/status", None).await;
+    let found = status["problems"].as_array().unwrap().iter().find(|one| one["object"] == "DnsServer node-1");
+    let found = found.unwrap_or_else(|| panic!("{status}"));
+    assert_eq!((&found["reason"], &found["impact"]), (&json!("DnsUpstreamFailing"), &json!("risk")));
+    let (_, overview) = secured.call(&viewer, "GET", "/v1/overview", None).await;
+    let ids: Vec<_> = overview["problems"].as_array().unwrap().iter().map(|one| &one["id"]).collect();
+    assert!(ids.contains(&&json!("DnsServer/node-1/Answers")), "{overview}");
+    // A second process with the name and the token takes over; the first one is rejected.
+    let from = |instance: &str| {
+        let mut report = report(1);
+        report["instance"] = json!(instance);
+        Some(report)
+    };
+    for (instance, expected) in [("first", 204), ("second", 204), ("first", 403), ("second", 204)] {
+        let (status, problem) = secured.call(&one, "PUT", path, from(instance)).await;
+        assert_eq!(status, expected, "{instance}: {problem}");
+    }
+    let (_, list) = secured.call(&viewer, "GET", "/v1/dns/servers", None).await;
+    assert_eq!(list["servers"][0]["problems"][0], "another DNS server reports with this name too");
     let (status, problem) = secured.call(&one, "PUT", path, Some(report(101))).await;
     assert_eq!((status, &problem["errors"][0]["pointer"]), (422, &json!("/zones")), "{problem}");
     let mut long = report(1);

@@ -98,6 +98,38 @@ async fn a_resume_of_another_epoch_or_from_the_future_begins_with_the_full_state
     }
 }
 
+/// An agent has seen later changes than this server, whose store is therefore an older copy. As soon as the server has
+/// overtaken the agent, its position means another state; the feed then begins with the full state, and not in the middle of
+/// the other history.
+#[tokio::test]
+async fn an_older_copy_of_the_store_never_resumes_the_history_that_it_lost() {
+    let server = cluster(3).await;
+    let lines = open(&server, None).await.until("\"synced\"").await;
+    let start = last_position(&lines);
+    let (epoch, revision) = start.split_once('-').unwrap();
+    let ahead = format!("{epoch}-{}", revision.parse::<u64>().unwrap() + 2);
+    let change = |host: u8| endpoints(1, host);
+    server.call("PUT", "/v1/namespaces/default/endpointsets/s00001", Some(change(7))).await;
+    let resumed = open(&server, Some(&start)).await.until("\"synced\"").await;
+    assert!(resumed[0].contains("\"mode\":\"delta\""), "{}", resumed[0]);
+
+    // Another client that claims a later position proves nothing.
+    let (status, _) = server.call("GET", &format!("/v1/watch?resume={epoch}-99999"), None).await;
+    assert_eq!(status, 410);
+    let resumed = open(&server, Some(last_position(&resumed).as_str())).await.until("\"synced\"").await;
+    assert!(resumed[0].contains("\"mode\":\"delta\""), "{}", resumed[0]);
+
+    let behind = open(&server, Some(&ahead)).await.until("\"synced\"").await;
+    assert!(behind[0].contains("\"mode\":\"full\""), "{}", behind[0]);
+    for host in [8, 9] {
+        server.call("PUT", "/v1/namespaces/default/endpointsets/s00001", Some(change(host))).await;
+    }
+    let overtaken = open(&server, Some(&ahead)).await.until("\"synced\"").await;
+    assert!(overtaken[0].contains("\"mode\":\"full\""), "{}", overtaken[0]);
+    let (status, problem) = server.call("GET", &format!("/v1/watch?resume={ahead}"), None).await;
+    assert_eq!((status, problem["code"].as_str()), (410, Some("ResumeExpired")), "{problem}");
+}
+
 /// After a full state of 24 Services was sent, one Service changes and one is deleted. The next full sync includes
 /// both changes.
 #[tokio::test]

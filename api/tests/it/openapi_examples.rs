@@ -15,8 +15,9 @@ const REFUSED: [(&str, &str); 4] = [
 ];
 
 /// Order of the writes: an object after those that it names, and removals last.
-const ORDER: [&str; 12] = [
+const ORDER: [&str; 15] = [
     "createNode",
+    "createWorkloadNetwork",
     "createWorkload",
     "createAddressPool",
     "createBfdProfile",
@@ -28,6 +29,8 @@ const ORDER: [&str; 12] = [
     "createCertificate",
     "createGateway",
     "createHttpRoute",
+    "createTlsRoute",
+    "createNetworkPolicy",
 ];
 
 struct Operation {
@@ -79,6 +82,7 @@ fn path(operation: &Operation, all: &[Operation]) -> String {
         .replace("{name}", name)
         .replace("{node}", "node-1")
         .replace("{server}", "node-1")
+        .replace("{gateway}", "node-1")
 }
 
 #[tokio::test]

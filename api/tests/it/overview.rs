@@ -13,7 +13,7 @@ use axum::body::Body;
 use http::Request;
 use http_body_util::BodyExt;
 use model::views::overview::{
-    Overview,
+    Impact, Overview,
     diff::{OverviewChange, OverviewFrame},
 };
 use serde_json::{Value, json};
@@ -148,6 +148,31 @@ async fn the_death_of_endpoints_is_a_change_line_with_impact_time_and_the_write_
     apply(&server, json!([endpoints("web", &[true, true])])).await;
     until(&mut lines, &mut held, |held| held.problems.is_empty()).await;
     assert_eq!(state(&held, "web"), "Ok -");
+}
+
+/// A Node that gets no block of a workload network is a problem, with the reason and the Node.
+#[tokio::test]
+async fn an_exhausted_workload_network_is_a_problem() {
+    let server = support::start().await;
+    let network = json!({ "kind": "WorkloadNetwork", "metadata": { "name": "pods" },
+        "spec": { "cidrs": ["10.70.0.0/29"], "blockSize": { "ipv4": 30 } } });
+    apply(&server, json!([network, node("n1")])).await;
+    let about = |held: &Overview| {
+        let problem = held.problems.iter().find(|one| one.name.as_str() == "pods");
+        problem.map(|one| (one.impact, one.reason.clone(), one.message.clone()))
+    };
+    assert_eq!(about(&overview(&server).await), None);
+    apply(&server, json!([node("n2")])).await;
+    let (impact, reason, _) = about(&overview(&server).await).unwrap();
+    assert_eq!(
+        (impact, reason.as_str()),
+        (Impact::Risk, "BlocksExhausted"),
+        "no further Node can get a block"
+    );
+    apply(&server, json!([node("n3")])).await;
+    let (impact, reason, message) = about(&overview(&server).await).unwrap();
+    assert_eq!((impact, reason.as_str()), (Impact::Degraded, "BlocksExhausted"));
+    assert!(message.starts_with("1 of 3 Nodes have no block: n3; no IPv4 block is free"), "{message}");
 }
 
 #[tokio::test]

@@ -497,15 +497,14 @@ async fn a_name_that_is_held_is_not_taken_by_a_token_for_new_machines() {
     );
     assert_eq!(server.call(Some(&successor), "POST", "/v1/renew", body.clone()).await.0, 200);
 
-    // After revocation, connections are closed and renewal is rejected.
+    // After revocation, connections are closed and renewal is rejected, with the reason.
     let mut open = server.connect(Some(&successor)).await.unwrap();
     assert_eq!(server.call(None, "DELETE", "/v1/agents/n1/certificate", None).await.0, 204);
     let cut = tokio::time::timeout(PATIENCE, open.read_to_end(&mut rest)).await;
     assert!(cut.is_ok(), "the connection is cut");
-    assert_ne!(
-        server.try_call(Some(&successor), "POST", "/v1/renew", body).await.map_or(0, |answer| answer.0),
-        200
-    );
+    let (status, answer) = server.call(Some(&successor), "POST", "/v1/renew", body).await;
+    assert_eq!((status, answer["code"].as_str()), (401, Some("Unauthenticated")), "{answer}");
+    assert_eq!(server.call(Some(&successor), "GET", "/v1/nodes/n1/state", None).await.0, 401);
     server.join("n1").await;
 }
 

@@ -1,6 +1,7 @@
 //! Time from the write of a changed endpoint until `tidegate-dns` has it in its answers.
 
 use std::{
+    io::ErrorKind,
     net::{Ipv4Addr, UdpSocket},
     thread,
     time::{Duration, Instant},
@@ -52,7 +53,12 @@ fn poll(socket: &UdpSocket, question: &[u8], address: Ipv4Addr) -> Result<Instan
     let mut answer = [0; 512];
     while Instant::now() < end {
         socket.send(question).context("cannot ask")?;
-        let size = socket.recv(&mut answer).context("no answer")?;
+        let size = match socket.recv(&mut answer) {
+            Ok(size) => size,
+            // A busy machine delays an answer, or drops it; the next question shows the change too.
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
+            Err(error) => return Err(error).context("no answer"),
+        };
         // The address is the end of the only record.
         if answer.get(..size).is_some_and(|answer| answer.ends_with(&address.octets())) {
             return Ok(Instant::now());

@@ -22,8 +22,11 @@ use crate::{statistics::figures::Summary, usage::Usage};
 const CLIENTS: u32 = 8;
 /// Maximum number of unanswered questions of all clients together.
 const OUTSTANDING: u32 = 200;
+/// Size of the socket buffers of each client in KiB. With the default of 32 KiB, which the kernel counts with its overhead for each packet,
+/// answers are dropped while the load generator waits for a processor, and count as lost by the server.
+const BUFFER_KIB: u32 = 1024;
 /// Time in seconds after which a question counts as lost. The end of each measurement waits as long for lost questions.
-const LOST_SECS: u32 = 1;
+const LOST_SECS: u32 = 3;
 
 /// Source of questions with its files.
 #[derive(Debug)]
@@ -86,6 +89,7 @@ impl QuestionSource {
             ("-d", self.file(contest.kind).display().to_string()),
             ("-c", CLIENTS.to_string()),
             ("-q", OUTSTANDING.to_string()),
+            ("-b", BUFFER_KIB.to_string()),
             ("-t", LOST_SECS.to_string()),
         ];
         let mut arguments: Vec<String> =

@@ -9,7 +9,7 @@ use bench::targets;
 use serde_json::{Value, json};
 
 /// Benchmarks without stored results.
-const NOT_YET_RUN: [&str; 2] = ["dns", "http"];
+const NOT_YET_RUN: [&str; 1] = ["http"];
 
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks")

@@ -25,8 +25,12 @@ Examples:
   tidegate explain svc.spec.ports       description of a field of a kind
   tidegate explain dns web.shop         answers of the DNS servers to a name in namespace default
   tidegate explain dns web SRV --from 10.1.1.10
+  tidegate explain dns www.example.com --server 127.0.0.1:7443
+                                        answer of one DNS server, with its upstream servers and its cache
   tidegate explain http https://www.example.org/api -H 'X-Canary: always'
                                         rule and backends for a request, and why other rules do not apply
+  tidegate explain policy shop/web shop/api:8080/tcp
+                                        network policies of both workloads for a connection
 
 Quote '->' because the shell interprets >, or omit it.";
 
@@ -34,7 +38,8 @@ Quote '->' because the shell interprets >, or omit it.";
 #[derive(Debug, Args)]
 pub struct Explain {
     /// Service (NAME or NAMESPACE/NAME), virtual address, or ADDRESS:PORT[/PROTOCOL] to explain; or source address of a
-    /// packet to trace; or `dns`, followed by a name and a record type; or `http`, followed by a URL
+    /// packet to trace; or `dns`, followed by a name and a record type; or `http`, followed by a URL; or
+    /// `policy`, followed by a client and an endpoint
     #[arg(value_name = "SERVICE|ADDRESS|SOURCE")]
     pub what: String,
     /// Destination of the packet, as ADDRESS:PORT or ADDRESS:PORT/PROTOCOL (default: tcp), optionally
@@ -57,6 +62,10 @@ pub struct Explain {
     /// Name of the cluster zone, with `dns` [default: cluster.local]
     #[arg(long, value_name = "NAME", value_parser = Name::parse)]
     pub domain: Option<Name>,
+    /// Status address (`--status-listen`) of the DNS server to ask instead of the control server, with `dns`: adds the zones that the
+    /// client sees, and the upstream servers and the cache for other names
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "domain")]
+    pub server: Option<SocketAddr>,
     /// Method of the request, with `http` [default: GET]
     #[arg(short = 'X', long, value_name = "METHOD")]
     pub method: Option<String>,
@@ -120,6 +129,17 @@ pub enum ExplainSubject {
     Service(ServiceName),
 }
 
+/// Connection of `explain policy`, as the API expects its parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyConnection {
+    /// Client, as `namespace/name` of a Workload or as an address.
+    pub source: String,
+    /// Endpoint, as `namespace/name` of a Workload or as an address.
+    pub destination: String,
+    /// Port and protocol; `None` for ICMP echo requests.
+    pub port: Option<(u16, &'static str)>,
+}
+
 /// Separators accepted between source and destination.
 const ARROWS: [&str; 2] = ["->", "→"];
 
@@ -134,6 +154,29 @@ impl Explain {
     #[must_use]
     pub fn is_request(&self) -> bool {
         self.what == "http" && self.second.is_some()
+    }
+
+    /// Returns true for `explain policy SOURCE DESTINATION`. With fewer words, `policy` is a Service.
+    #[must_use]
+    pub fn is_connection(&self) -> bool {
+        self.what == "policy" && self.third.is_some()
+    }
+
+    /// Parses the connection of `explain policy`. A destination without a port stands for ICMP echo requests.
+    ///
+    /// # Errors
+    /// Returns a usage message if the port or the protocol is invalid.
+    pub fn connection(&self) -> Result<PolicyConnection, String> {
+        let source = self.second.clone().unwrap_or_default();
+        let text = self.third.clone().unwrap_or_default();
+        let is_address = text.parse::<IpAddr>().is_ok();
+        let Some((end, port)) = text.rsplit_once(':').filter(|_| !is_address) else {
+            return Ok(PolicyConnection { source, destination: text, port: None });
+        };
+        let (number, protocol) = port.split_once('/').unwrap_or((port, "tcp"));
+        let number = number.parse().map_err(|_| format!("`{number}` must be a port from 1 to 65535"))?;
+        let destination = end.trim_matches(['[', ']']).to_owned();
+        Ok(PolicyConnection { source, destination, port: Some((number, transport(protocol)?)) })
     }
 
     /// Parses the subject from the positional arguments.
@@ -183,16 +226,20 @@ fn socket_of(text: &str) -> &str {
 /// Parses `ADDRESS:PORT` or `ADDRESS:PORT/PROTOCOL`; the default protocol is TCP.
 fn frontend(text: &str) -> Result<(SocketAddr, &'static str), String> {
     let (socket, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
-    let protocol = match protocol.to_lowercase().as_str() {
-        "tcp" => "TCP",
-        "udp" => "UDP",
-        "sctp" => "SCTP",
-        _ => return Err(format!("`{protocol}` must be tcp, udp or sctp")),
-    };
+    let protocol = transport(protocol)?;
     let destination = socket.parse().map_err(|_| {
         format!("`{socket}` must be an address and a port, such as 203.0.113.10:443 or [2001:db8::1]:443")
     })?;
     Ok((destination, protocol))
+}
+
+fn transport(protocol: &str) -> Result<&'static str, String> {
+    match protocol.to_lowercase().as_str() {
+        "tcp" => Ok("TCP"),
+        "udp" => Ok("UDP"),
+        "sctp" => Ok("SCTP"),
+        _ => Err(format!("`{protocol}` must be tcp, udp or sctp")),
+    }
 }
 
 #[cfg(test)]
@@ -209,6 +256,31 @@ mod tests {
             explain.subject()
         } else {
             Err("not an explain command".to_owned())
+        }
+    }
+
+    #[test]
+    fn connections_of_policies_have_workloads_or_addresses() {
+        let connection = |line: &str| {
+            let words = ["tidegate", "explain", "policy"].into_iter().chain(line.split(' '));
+            let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
+            let Command::Explain(explain) = cli.command else { return Err("another command".to_owned()) };
+            assert!(explain.is_connection(), "{line}");
+            let PolicyConnection { source, destination, port } = explain.connection()?;
+            Ok((source, destination, port))
+        };
+        for (line, source, destination, port) in [
+            ("shop/web shop/api:80/tcp", "shop/web", "shop/api", Some((80, "TCP"))),
+            ("shop/web shop/api:53/udp", "shop/web", "shop/api", Some((53, "UDP"))),
+            ("10.1.0.1 10.1.0.2:80", "10.1.0.1", "10.1.0.2", Some((80, "TCP"))),
+            ("fd00::1 [fd00::2]:80", "fd00::1", "fd00::2", Some((80, "TCP"))),
+            ("fd00::1 fd00::2", "fd00::1", "fd00::2", None),
+            ("shop/web shop/api", "shop/web", "shop/api", None),
+        ] {
+            assert_eq!(connection(line), Ok((source.to_owned(), destination.to_owned(), port)), "{line}");
+        }
+        for bad in ["shop/web shop/api:http", "shop/web shop/api:80/icmp", "shop/web shop/api:99999"] {
+            assert!(connection(bad).is_err(), "{bad}");
         }
     }
 

@@ -30,6 +30,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "status",
             "explain",
             "dns",
+            "http",
             "health",
             "traffic",
             "top",

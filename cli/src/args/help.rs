@@ -42,9 +42,14 @@ Kinds:
   certificates (cert)  certificates for TLS at listeners of Gateways
   gateways (gw)        listeners at which gateways accept HTTP requests
   httproutes (route)   rules that select a Service for HTTP requests; also `ingress`
+  tlsroutes (tls)      services for TLS connections by their server name
+  workloadnetworks (wn) addresses for workloads, and the way of packets between nodes
+  networkpolicies (netpol) connections that selected workloads accept and make
   addresses (addr)     addresses in use with their owner and announcing node; read-only
+  blocks (blk)         parts of workload networks with their nodes; read-only
+  attachments (att)    interfaces of workloads on nodes; read-only
   endpoints (ep)       endpoints computed by the server for each Service; read-only
-  all                  every writable kind, that is, all except addresses and endpoints
+  all                  every writable kind, that is, all except those that are read-only
 
 Examples:
   tidegate get svc                      Services of the namespace `default`

@@ -100,7 +100,7 @@ pub struct CanI {
     #[arg(value_name = "VERB")]
     pub verb: String,
     /// Kind of object, or one of Status, Metrics, History, Audit, Bgp, Guard, Token, Role, JoinToken,
-    /// AgentCertificate, Backup, DnsKey, CertificateKey, DnsServer
+    /// AgentCertificate, Backup, DnsKey, CertificateKey, DnsServer, HttpGateway
     #[arg(value_name = "KIND")]
     pub kind: String,
     /// Namespace to check; all namespaces and cluster scope if omitted

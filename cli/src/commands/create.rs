@@ -2,10 +2,13 @@
 
 use std::path::Path;
 
+use base::clock::wall_clock;
 use model::{
-    kinds::resource::API_VERSION,
+    http::{CertificateFacts, certificate_refs},
+    kinds::{gateway::GatewayListener, resource::API_VERSION},
     primitives::name::{Name, Namespace},
 };
+use serde::Deserialize;
 use serde_json::{Value, json};
 use translate::parse::Language;
 
@@ -109,7 +112,72 @@ async fn certificate(
     }
     let answer = if *dry_run { preview } else { send(false).await? };
     print_outcomes(&answer, *dry_run, terminal)?;
+    // The server has accepted the certificate, so that it can be read.
+    if let Ok(facts) =
+        object["spec"]["certificate"].as_str().map_or(Err(String::new()), CertificateFacts::read)
+    {
+        if let Some(problem) = facts.validity_problem(wall_clock()) {
+            terminal.note(&format!("warning: the certificate {problem}; clients reject it"));
+        }
+        // A new Certificate is rarely named before it exists. Without permission for Gateways, there is no warning.
+        let path = format!("/v1/namespaces/{namespace}/gateways");
+        let gateways = if is_new { None } else { client.send(Request::get(&path)).await.ok() };
+        let gateways: Vec<GatewayNames> =
+            gateways.map(|all| decode_items(&all, "/items")).unwrap_or_default();
+        for (listener, host) in uncovered(&gateways, name, &facts) {
+            terminal.note(&format!(
+                "warning: listener {listener} has the host name {host}, for which the certificate is not valid"
+            ));
+        }
+    }
     Ok(ExitCode::Success)
+}
+
+/// Gateway, of which an unreadable part is left out.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct GatewayNames {
+    metadata: GatewayMetadata,
+    spec: GatewayListeners,
+}
+
+/// Metadata of a Gateway.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct GatewayMetadata {
+    name: String,
+}
+
+/// Spec of a Gateway.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct GatewayListeners {
+    listeners: Vec<GatewayListener>,
+}
+
+/// Returns the listeners that name a Certificate and have a host name for which it is not valid, with the host names.
+fn uncovered(
+    gateways: &[GatewayNames],
+    certificate: &Name,
+    facts: &CertificateFacts,
+) -> Vec<(String, String)> {
+    let of_gateway = |gateway: &GatewayNames| {
+        let name = gateway.metadata.name.clone();
+        let naming = gateway
+            .spec
+            .listeners
+            .iter()
+            .filter(|listener| certificate_refs(listener).any(|one| one.name == *certificate));
+        let with_host = naming.filter_map(|listener| {
+            let host = listener.hostname.as_ref()?.to_string();
+            Some((format!("{name}/{}", listener.name), host))
+        });
+        // A wildcard name is compared as it is, so that it needs the same one in the certificate.
+        with_host
+            .filter(|(_, host)| !facts.dns_names.contains(host) && !facts.covers(host))
+            .collect::<Vec<_>>()
+    };
+    gateways.iter().flat_map(of_gateway).collect()
 }
 
 fn read(path: &Path) -> Result<String, Failure> {

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use model::{
     kinds::{
-        http_route::HttpRouteSpec,
+        http_route::{HttpRouteSpec, ParentRef},
         resource::Kind,
         service::{ServiceSpec, ServiceType},
+        tls_route::TlsRouteSpec,
     },
-    primitives::name::Namespace,
+    primitives::name::{Name, Namespace},
 };
 use serde_json::Value;
 
@@ -28,7 +29,7 @@ use crate::{
     },
 };
 
-/// Maximum number of Services whose endpoints a description of an HttpRoute contains.
+/// Maximum number of Services whose endpoints a description of a route contains.
 const BACKENDS_MAX: usize = 32;
 
 pub(crate) async fn run(
@@ -68,15 +69,20 @@ pub(crate) async fn run(
         Resource::Object(Kind::Gateway) => {
             Some(addresses(client, "service", &format!("{namespace}/{name}")).await?)
         }
-        Resource::Object(Kind::HttpRoute) => Some(of_gateways(client, &object, &namespace).await?),
+        Resource::Object(Kind::HttpRoute | Kind::TlsRoute) => {
+            Some(of_gateways(client, &references(&object), &namespace).await?)
+        }
         Resource::Object(_) | Resource::Endpoints => None,
     };
+    let blocks = blocks(client, resource, name.as_str()).await?;
     let sessions = match resource {
         Resource::Object(Kind::Node) => sessions(client, name.as_str()).await?,
         Resource::Object(_) | Resource::Endpoints => None,
     };
     let backends = match resource {
-        Resource::Object(Kind::HttpRoute) => backends(client, &object, &namespace).await?,
+        Resource::Object(Kind::HttpRoute | Kind::TlsRoute) => {
+            backends(client, &references(&object), &namespace).await?
+        }
         Resource::Object(_) | Resource::Endpoints => Vec::new(),
     };
     let subject = DescribeSubject {
@@ -86,6 +92,7 @@ pub(crate) async fn run(
         traffic: traffic.as_ref(),
         health: health.as_ref(),
         addresses: addresses.as_deref(),
+        blocks: blocks.as_deref(),
         sessions: sessions.as_ref(),
         backends: &backends,
     };
@@ -106,11 +113,55 @@ async fn addresses(client: &Client, of: &'static str, whose: &str) -> Result<Vec
     Ok(items(&listing.await?.envelope, "/items").to_vec())
 }
 
+/// Lists the blocks of a WorkloadNetwork or Node. `None` for other objects, if a Node has none, or if the server does not
+/// support blocks.
+async fn blocks(client: &Client, resource: Resource, name: &str) -> Result<Option<Vec<Value>>, Failure> {
+    let field = match resource {
+        Resource::Object(Kind::WorkloadNetwork) => "/spec/network",
+        Resource::Object(Kind::Node) => "/spec/node",
+        Resource::Object(_) | Resource::Endpoints => return Ok(None),
+    };
+    let listing = match client.list(|| Request::get(format!("/v1/{}", Kind::Block.plural()))).await {
+        Ok(listing) => listing,
+        Err(failure) if failure.problem_code() == Some("NotFound") => return Ok(None),
+        Err(failure) => return Err(failure),
+    };
+    let is_of = |block: &&Value| block.pointer(field).and_then(Value::as_str) == Some(name);
+    let found: Vec<_> = items(&listing.envelope, "/items").iter().filter(is_of).cloned().collect();
+    let is_shown = field == "/spec/network" || !found.is_empty();
+    Ok(is_shown.then_some(found))
+}
+
+/// Objects that a route names.
+#[derive(Default)]
+struct RouteReferences {
+    parents: Vec<ParentRef>,
+    services: BTreeSet<Name>,
+}
+
+/// Returns the objects that an HttpRoute or TlsRoute names; none if this version cannot decode it.
+fn references(route: &Value) -> RouteReferences {
+    let spec = || route.get("spec");
+    if let Some(HttpRouteSpec { parent_refs, rules, .. }) = spec().and_then(decode) {
+        let backends = rules.into_iter().flat_map(|rule| rule.backend_refs);
+        return RouteReferences { parents: parent_refs, services: backends.map(|one| one.name).collect() };
+    }
+    let Some(TlsRouteSpec { parent_refs, rules, .. }) = spec().and_then(decode) else {
+        return RouteReferences::default();
+    };
+    let backends = rules.into_iter().flat_map(|rule| rule.backend_refs);
+    RouteReferences { parents: parent_refs, services: backends.map(|one| one.name).collect() }
+}
+
 /// Lists the Address objects of the Services with the namespaces and names of the Gateways of a route.
-async fn of_gateways(client: &Client, route: &Value, namespace: &Namespace) -> Result<Vec<Value>, Failure> {
-    let spec: Option<HttpRouteSpec> = route.get("spec").and_then(decode);
-    let parents = spec.iter().flat_map(|spec| &spec.parent_refs);
-    let keys: BTreeSet<_> = parents
+async fn of_gateways(
+    client: &Client,
+    route: &RouteReferences,
+    namespace: &Namespace,
+) -> Result<Vec<Value>, Failure> {
+    let keys: BTreeSet<_> = route
+        .parents
+        .iter()
         .map(|parent| format!("{}/{}", parent.namespace.as_ref().unwrap_or(namespace), parent.name))
         .collect();
     let mut found = Vec::new();
@@ -121,12 +172,13 @@ async fn of_gateways(client: &Client, route: &Value, namespace: &Namespace) -> R
 }
 
 /// Reads the computed endpoints of the backends of a route, of at most [`BACKENDS_MAX`] Services.
-async fn backends(client: &Client, route: &Value, namespace: &Namespace) -> Result<Vec<Value>, Failure> {
-    let spec: Option<HttpRouteSpec> = route.get("spec").and_then(decode);
-    let backends = spec.iter().flat_map(|spec| &spec.rules).flat_map(|rule| &rule.backend_refs);
-    let names: BTreeSet<_> = backends.map(|backend| &backend.name).collect();
+async fn backends(
+    client: &Client,
+    route: &RouteReferences,
+    namespace: &Namespace,
+) -> Result<Vec<Value>, Failure> {
     let mut found = Vec::new();
-    for name in names.into_iter().take(BACKENDS_MAX) {
+    for name in route.services.iter().take(BACKENDS_MAX) {
         found.extend(unless_missing(client, object_path(Resource::Endpoints, namespace, name)).await?);
     }
     Ok(found)

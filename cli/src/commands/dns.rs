@@ -12,6 +12,7 @@ use model::{
     primitives::name::Name,
     wire::{dns_names::DnsNamesReport, dns_server::DnsServerList},
 };
+use serde_json::Value;
 use tokio::task::JoinSet;
 
 use super::document;
@@ -24,7 +25,7 @@ use crate::{
     client::{Client, Request},
     error::{ExitCode, Failure},
     output::Terminal,
-    views::{dns, typed::decode_or_default},
+    views::{dns, dns_server, typed::decode_or_default},
 };
 
 /// Runs a subcommand of `dns`.
@@ -59,6 +60,8 @@ async fn servers(
 
 /// Time in which a DNS server must respond.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(3);
+/// Cause of a response that is no report of a DNS server.
+const NO_DNS_SERVER: &str = "the response is not that of a DNS server";
 /// Maximum size of the response of a DNS server in bytes. 200 names are at most 250 KiB.
 const REPORT_BYTES_MAX: usize = 1 << 20;
 
@@ -99,8 +102,15 @@ async fn top(arguments: DnsTop, terminal: &mut Terminal) -> Result<ExitCode, Fai
     })
 }
 
-/// Reads the report of a DNS server. Returns the cause as text if there is none.
+/// Reads the names of a DNS server. Returns the cause as text if there are none.
 async fn read_names(server: SocketAddr) -> (SocketAddr, Result<DnsNamesReport, String>) {
+    let report = read_status(server, &Request::get("/names")).await;
+    let decode = |report| serde_json::from_value(report).map_err(|_| NO_DNS_SERVER.to_owned());
+    (server, report.and_then(decode))
+}
+
+/// Returns a document of a DNS server at its status address, or the cause as text if there is none.
+async fn read_status(server: SocketAddr, request: &Request) -> Result<Value, String> {
     let options = Options {
         user_agent: concat!("tidegate/", env!("CARGO_PKG_VERSION")),
         author: None,
@@ -114,17 +124,12 @@ async fn read_names(server: SocketAddr) -> (SocketAddr, Result<DnsNamesReport, S
         trace_parent: None,
         on_send: None,
     };
-    let read = async {
-        let url = format!("http://{server}")
-            .parse::<client::Url>()
-            .map_err(|_| "the address is invalid".to_owned())?;
-        // Without a token, which belongs to the control servers.
-        let connection = Connection { urls: vec![url], ..Connection::default() };
-        let client = client::Client::new(connection, options).map_err(|error| error.to_string())?;
-        let report = client.send(&Request::get("/names")).await.map_err(|error| client::chain(&error))?;
-        serde_json::from_value(report).map_err(|_| "the response is not that of a DNS server".to_owned())
-    };
-    (server, read.await)
+    let url =
+        format!("http://{server}").parse::<client::Url>().map_err(|_| "the address is invalid".to_owned())?;
+    // Without a token, which belongs to the control servers.
+    let connection = Connection { urls: vec![url], ..Connection::default() };
+    let client = client::Client::new(connection, options).map_err(|error| error.to_string())?;
+    client.send(request).await.map_err(|error| client::chain(&error))
 }
 
 /// Runs `dns query`.
@@ -146,7 +151,9 @@ async fn query(client: &Client, arguments: DnsQuery, terminal: &mut Terminal) ->
     if last.result == NameResult::Records {
         return Ok(ExitCode::Success);
     }
-    terminal.note(&format!("{}: {}", last.name, last.reason));
+    if let Some(told) = explanation.most_telling() {
+        terminal.note(&format!("{}: {}", told.name, told.reason));
+    }
     Ok(ExitCode::Problems)
 }
 
@@ -156,8 +163,13 @@ pub(crate) async fn explain(
     arguments: Explain,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let Explain { second, third, from, domain, namespace, output, .. } = arguments;
+    let Explain { second, third, from, domain, namespace, server, output, .. } = arguments;
     let name = second.unwrap_or_default();
+    if let Some(server) = server {
+        let query = with_query(Request::get("/explain"), &name, third, from);
+        let query = query.query("namespace", Some(namespace.to_string()));
+        return explain_at(server, &query, output, terminal).await;
+    }
     let request = request(&name, third, from, domain).query("namespace", Some(namespace.to_string()));
     let answer = client.send(request).await?;
     terminal.print(&match output {
@@ -168,10 +180,38 @@ pub(crate) async fn explain(
     Ok(ExitCode::Success)
 }
 
+/// Prints the explanation of a DNS server.
+async fn explain_at(
+    server: SocketAddr,
+    request: &Request,
+    output: ExplainOutput,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let answer = match read_status(server, request).await {
+        Ok(answer) => answer,
+        Err(cause) => {
+            terminal.note(&format!(
+                "{server} did not respond: {cause}; --server must be a --status-listen address"
+            ));
+            return Ok(ExitCode::Unreachable);
+        }
+    };
+    terminal.print(&match output {
+        ExplainOutput::Text => dns_server::server_explanation(&answer, terminal.style),
+        ExplainOutput::Json => document(&answer, Document::Json),
+        ExplainOutput::Yaml => document(&answer, Document::Yaml),
+    })?;
+    Ok(ExitCode::Success)
+}
+
 fn request(name: &str, record_type: Option<String>, from: Option<IpAddr>, domain: Option<Name>) -> Request {
-    Request::get("/v1/dns/explain")
+    with_query(Request::get("/v1/dns/explain"), name, record_type, from)
+        .query("domain", domain.map(|domain| domain.to_string()))
+}
+
+fn with_query(request: Request, name: &str, record_type: Option<String>, from: Option<IpAddr>) -> Request {
+    request
         .query("name", Some(name.to_owned()))
         .query("type", record_type)
         .query("from", from.map(|address| address.to_string()))
-        .query("domain", domain.map(|domain| domain.to_string()))
 }

@@ -30,6 +30,7 @@ mod namespaces;
 mod oidc;
 mod patch;
 mod plans;
+mod policy;
 mod programs;
 mod prompt;
 mod quickstart;
@@ -49,7 +50,10 @@ mod what_if;
 
 pub(crate) use get::collection_path;
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    path::Path,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use clap::CommandFactory;
 use model::primitives::{
@@ -110,6 +114,9 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Dns(command) => {
             repeat::if_asked(command.is_watch(), &client, command, terminal, dns::run).await
         }
+        Command::Http(command) => {
+            repeat::if_asked(command.is_watch(), &client, command, terminal, http::run).await
+        }
         Command::Explain(arguments) => explain_subject(&client, arguments, terminal).await,
         Command::Env(arguments) => {
             repeat::if_asked(arguments.watch, &client, arguments, terminal, environment::run).await
@@ -153,17 +160,20 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         // Handled above.
         Command::Login(_) | Command::Context(_) | Command::Quickstart(_) => Ok(ExitCode::Success),
         Command::Version => version::run(&client, terminal).await,
-        Command::Manual { share } => {
-            man_pages::write(Cli::command(), man_pages::Section::User, &share)?;
-            man_pages::write_completions("tidegate", &share, completion::script)?;
-            Ok(ExitCode::Success)
-        }
+        Command::Manual { share } => manual(&share),
         Command::Completions { shell } => {
             let script = completion::script(shell)?;
             terminal.print(&String::from_utf8_lossy(&script))?;
             Ok(ExitCode::Success)
         }
     }
+}
+
+/// Writes the manual pages and completions below a directory.
+fn manual(share: &Path) -> Result<ExitCode, Failure> {
+    man_pages::write(Cli::command(), man_pages::Section::User, share)?;
+    man_pages::write_completions("tidegate", share, completion::script)?;
+    Ok(ExitCode::Success)
 }
 
 /// Explains a DNS name, an HTTP request, a field of a kind, or the way of packets.
@@ -174,6 +184,9 @@ async fn explain_subject(
 ) -> Result<ExitCode, Failure> {
     if arguments.is_request() {
         return http::explain(client, arguments, terminal).await;
+    }
+    if arguments.is_connection() {
+        return policy::explain(client, arguments, terminal).await;
     }
     if arguments.is_name() {
         return dns::explain(client, arguments, terminal).await;

@@ -5,6 +5,8 @@ pub(crate) mod addresses;
 pub(crate) mod bgp;
 pub(crate) mod http;
 pub(crate) mod names;
+pub(crate) mod networks;
+pub(crate) mod policy;
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -41,6 +43,7 @@ use crate::{
     views::{
         columns::{
             addresses as columns_addresses, bgp as columns_bgp, http as columns_http, names as columns_names,
+            networks as columns_networks, policy as columns_policy,
         },
         health,
     },
@@ -104,6 +107,11 @@ fn headings(resource: Resource, columns: Columns) -> Headings {
         (Resource::Object(Kind::Certificate), _) => columns_http::CERTIFICATE,
         (Resource::Object(Kind::Gateway), _) => columns_http::GATEWAY,
         (Resource::Object(Kind::HttpRoute), _) => columns_http::ROUTE,
+        (Resource::Object(Kind::TlsRoute), _) => columns_http::TLS_ROUTE,
+        (Resource::Object(Kind::WorkloadNetwork), _) => columns_networks::NETWORK,
+        (Resource::Object(Kind::NetworkPolicy), _) => columns_policy::POLICY,
+        (Resource::Object(Kind::Block), _) => columns_networks::BLOCK,
+        (Resource::Object(Kind::Attachment), _) => columns_networks::ATTACHMENT,
         (Resource::Object(Kind::Address), _) => columns_addresses::ADDRESS,
         (Resource::Object(Kind::EndpointHealth), _) => health::RECORD,
         (Resource::Endpoints, false) => (&["NAME", "ENDPOINTS"], &[]),
@@ -162,6 +170,17 @@ fn rows(resource: Resource, columns: Columns, object: &Value, now: Timestamp) ->
         }
         Resource::Object(Kind::Gateway) => row(object, |object| columns_http::gateway(object, now)),
         Resource::Object(Kind::HttpRoute) => row(object, |object| columns_http::route(object, wide, now)),
+        Resource::Object(Kind::TlsRoute) => row(object, |object| columns_http::tls_route(object, wide, now)),
+        Resource::Object(Kind::WorkloadNetwork) => {
+            row(object, |object| columns_networks::network(object, wide, now))
+        }
+        Resource::Object(Kind::NetworkPolicy) => {
+            row(object, |object| columns_policy::policy(object, wide, now))
+        }
+        Resource::Object(Kind::Block) => row(object, |object| columns_networks::block(object, now)),
+        Resource::Object(Kind::Attachment) => {
+            row(object, |object| columns_networks::attachment(object, wide, now))
+        }
         Resource::Object(Kind::Address) => {
             row(object, |object| columns_addresses::address(object, wide, now))
         }
@@ -187,12 +206,15 @@ fn unreadable(resource: Resource, columns: Columns) -> Vec<Cell> {
     cells
 }
 
-/// Sorts objects for display: addresses numerically, others in server order.
+/// Sorts objects for display: addresses and blocks numerically, others in server order.
 #[must_use]
 pub fn in_order(resource: Resource, objects: &[Value]) -> Vec<&Value> {
     let mut objects: Vec<&Value> = objects.iter().collect();
     if resource == Resource::Object(Kind::Address) {
         objects.sort_by_cached_key(|object| columns_addresses::rank(object));
+    }
+    if resource == Resource::Object(Kind::Block) {
+        objects.sort_by_cached_key(|object| columns_networks::rank(object));
     }
     objects
 }

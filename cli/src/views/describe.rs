@@ -4,7 +4,9 @@ pub(crate) mod addresses;
 pub(crate) mod bgp;
 pub(crate) mod http;
 pub(crate) mod names;
+pub(crate) mod networks;
 pub(crate) mod objects;
+pub(crate) mod policy;
 
 use model::{
     kinds::{metadata::Metadata, resource::Kind},
@@ -27,7 +29,8 @@ use crate::{
         columns::{self, Columns, condition_tone, endpoint_counts, labels},
         describe::{
             addresses as describe_addresses, bgp as describe_bgp, http as describe_http,
-            names as describe_names, objects as describe_objects,
+            names as describe_names, networks as describe_networks, objects as describe_objects,
+            policy as describe_policy,
         },
         health, traffic,
     },
@@ -52,6 +55,8 @@ pub struct DescribeSubject<'a> {
     /// Address objects of a pool or of a LoadBalancer Service, or of the Services with the names of Gateways; `None` for other
     /// objects.
     pub addresses: Option<&'a [Value]>,
+    /// Blocks of a WorkloadNetwork or Node; `None` for other kinds, or if the Node has none.
+    pub blocks: Option<&'a [Value]>,
     /// BGP sessions of a Node, as listed by the server; `None` for other kinds, or if the server does not
     /// support BGP.
     pub sessions: Option<&'a Value>,
@@ -90,6 +95,11 @@ pub fn describe(subject: &DescribeSubject<'_>, now: Timestamp, style: Style) -> 
                 Kind::Certificate => sections(&mut page, object, describe_http::certificate),
                 Kind::Gateway => sections(&mut page, object, describe_http::gateway),
                 Kind::HttpRoute => sections(&mut page, object, describe_http::route),
+                Kind::TlsRoute => sections(&mut page, object, describe_http::tls_route),
+                Kind::WorkloadNetwork => sections(&mut page, object, describe_networks::network),
+                Kind::NetworkPolicy => sections(&mut page, object, describe_policy::policy),
+                Kind::Block => sections(&mut page, object, describe_networks::block),
+                Kind::Attachment => sections(&mut page, object, describe_networks::attachment),
                 Kind::Address => {
                     sections(&mut page, object, |page, address| {
                         describe_addresses::address(page, address, now)
@@ -108,6 +118,9 @@ pub fn describe(subject: &DescribeSubject<'_>, now: Timestamp, style: Style) -> 
             }
             if let Some(addresses) = subject.addresses {
                 describe_addresses::held(&mut page, addresses, now);
+            }
+            if let Some(blocks) = subject.blocks {
+                describe_networks::map(&mut page, blocks, now);
             }
             if let Some(table) =
                 subject.sessions.and_then(|listing| crate::views::bgp::peers(listing, false, now, style))

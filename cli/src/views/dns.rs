@@ -31,10 +31,25 @@ pub struct Explanation {
 }
 
 impl Explanation {
+    /// Returns the names that the client asks, with their answers.
+    #[must_use]
+    pub fn attempts(&self) -> &[NameAttempt] {
+        &self.attempts
+    }
+
     /// Returns the last name that the client asks.
     #[must_use]
     pub fn last(&self) -> Option<&NameAttempt> {
         self.attempts.last()
+    }
+
+    /// Returns the question that says best why there are no records: the first name that exists; otherwise, for a name
+    /// without a dot, the first one, because people mean a Service by it; otherwise the last one.
+    #[must_use]
+    pub fn most_telling(&self) -> Option<&NameAttempt> {
+        let existing = self.attempts.iter().find(|one| one.result == NameResult::NoRecords);
+        let first = || self.attempts.first().filter(|_| !self.name.contains('.'));
+        existing.or_else(first).or_else(|| self.last())
     }
 }
 
@@ -136,7 +151,7 @@ pub fn servers(list: &DnsServerList, style: Style) -> String {
     ]);
     let mut problems = String::new();
     for server in &list.servers {
-        let DnsServerReport { version, connected: _, revision, zones, upstreams, cache, names } =
+        let DnsServerReport { version, instance: _, connected: _, revision, zones, upstreams, cache, names } =
             &server.report;
         let usable = upstreams.iter().filter(|one| one.state == DnsUpstreamState::Ok).count();
         let count = server.problems.len();
@@ -198,24 +213,32 @@ pub fn records(attempt: &NameAttempt, style: Style) -> String {
 #[must_use]
 pub fn explanation(answer: &Value, style: Style) -> String {
     let whole: Explanation = decode_or_default(Some(answer));
-    let subject = format!("{} {}", clean(&whole.name), clean(&whole.record_type));
-    let mut out = format!("{}\n{}\n", style.paint(Tone::Title, &subject), clean(&whole.reason));
-    for attempt in &whole.attempts {
-        let (tone, word) = match attempt.result {
-            NameResult::Records => (Tone::Good, "records"),
-            NameResult::NoRecords => (Tone::Waiting, "no records (NOERROR)"),
-            NameResult::NoName => (Tone::Waiting, "no name (NXDOMAIN)"),
-            NameResult::Forwarded => (Tone::Waiting, "asked of the upstream servers"),
-            NameResult::Unknown => (Tone::Waiting, "not known yet (SERVFAIL)"),
-        };
-        out.push_str(&format!("\n{}: {}\n", clean(&attempt.name), style.paint(tone, word)));
-        out.push_str(&format!("  {}\n", clean(&attempt.reason)));
-        if !attempt.records.is_empty() {
-            let cells = |record: &ExplainedRecord| vec![Cell::from(&record.data), Cell::from(&record.reason)];
-            let text =
-                table(attempt.records.iter(), style, cells, vec!["NAME", "TTL", "TYPE", "DATA", "REASON"]);
-            out.extend(text.lines().map(|line| format!("  {line}\n")));
-        }
+    let attempts: String = whole.attempts.iter().map(|one| attempt(one, style)).collect();
+    heading(&whole, style) + &attempts
+}
+
+/// Renders name and type with the search path.
+pub(super) fn heading(explanation: &Explanation, style: Style) -> String {
+    let Explanation { name, record_type, reason, attempts: _ } = explanation;
+    let subject = format!("{} {}", clean(name), clean(record_type));
+    format!("{}\n{}\n", style.paint(Tone::Title, &subject), clean(reason))
+}
+
+/// Renders one name with its result, its records and their reasons.
+pub(super) fn attempt(attempt: &NameAttempt, style: Style) -> String {
+    let (tone, word) = match attempt.result {
+        NameResult::Records => (Tone::Good, "records"),
+        NameResult::NoRecords => (Tone::Waiting, "no records (NOERROR)"),
+        NameResult::NoName => (Tone::Waiting, "no name (NXDOMAIN)"),
+        NameResult::Forwarded => (Tone::Waiting, "asked of the upstream servers"),
+        NameResult::Unknown => (Tone::Waiting, "not known yet (SERVFAIL)"),
+    };
+    let mut out = format!("\n{}: {}\n", clean(&attempt.name), style.paint(tone, word));
+    out.push_str(&format!("  {}\n", clean(&attempt.reason)));
+    if !attempt.records.is_empty() {
+        let cells = |record: &ExplainedRecord| vec![Cell::from(&record.data), Cell::from(&record.reason)];
+        let text = table(attempt.records.iter(), style, cells, vec!["NAME", "TTL", "TYPE", "DATA", "REASON"]);
+        out.extend(text.lines().map(|line| format!("  {line}\n")));
     }
     out
 }

@@ -1,6 +1,9 @@
-//! Human-readable output of `explain http`. Pure functions.
+//! Human-readable output of `explain http` and `http gateways`. Pure functions.
 
-use model::http::{HttpExplanation, HttpOutcome, RuleOutcome};
+use model::{
+    http::{HttpExplanation, HttpOutcome, RuleOutcome},
+    wire::http_gateway::{HttpGatewayList, HttpGatewayReport},
+};
 use serde_json::Value;
 
 use super::{describe::http::one_match, typed::decode_or_default};
@@ -16,7 +19,10 @@ use crate::terminal::{
 pub fn explanation(answer: &Value, style: Style) -> String {
     let whole: HttpExplanation = decode_or_default(Some(answer));
     let tone = match whole.decision {
-        HttpOutcome::Forward | HttpOutcome::Redirect | HttpOutcome::Preflight => Tone::Good,
+        HttpOutcome::Forward
+        | HttpOutcome::ForwardConnection
+        | HttpOutcome::Redirect
+        | HttpOutcome::Preflight => Tone::Good,
         HttpOutcome::Fail | HttpOutcome::Refuse => Tone::Bad,
     };
     let status = whole.status.map(|status| format!(" {status}")).unwrap_or_default();
@@ -37,11 +43,72 @@ pub fn explanation(answer: &Value, style: Style) -> String {
     out
 }
 
-fn fields(whole: &HttpExplanation) -> [(&'static str, String); 9] {
+/// Renders `http gateways`: a table of the gateways, and their problems.
+#[must_use]
+pub fn gateways(list: &HttpGatewayList, style: Style) -> String {
+    let mut table = Table::new(vec![
+        "NAME",
+        "VERSION",
+        "REVISION",
+        "SERVES",
+        "SOCKETS",
+        "CERTIFICATES",
+        "CONNECTIONS",
+        "REQUESTS/S",
+        "5XX",
+        "PROBLEMS",
+    ]);
+    let mut problems = String::new();
+    for gateway in &list.gateways {
+        let HttpGatewayReport {
+            version,
+            started_at: _,
+            stopping: _,
+            connected: _,
+            revision,
+            serves,
+            sockets,
+            certificates,
+            certificates_missing,
+            connections,
+            requests,
+        } = &gateway.report;
+        let open = sockets.iter().filter(|socket| socket.error.is_none()).count();
+        let wanted = certificates.saturating_add(certificates_missing.len());
+        // Rates are rounded to tenths.
+        let tenths = requests.count(..).saturating_mul(10).checked_div(requests.seconds).unwrap_or(0);
+        let failures = |count: u64| {
+            if count > 0 { Cell::toned(Tone::Bad, count.to_string()) } else { count.to_string().into() }
+        };
+        table.push(vec![
+            gateway.name.as_str().into(),
+            clean(version).into(),
+            revision.map_or_else(|| "<none>".to_owned(), |revision| revision.0.to_string()).into(),
+            if serves.is_empty() { "all".to_owned() } else { serves.len().to_string() }.into(),
+            format!("{open}/{}", sockets.len()).into(),
+            format!("{certificates}/{wanted}").into(),
+            connections.to_string().into(),
+            format!("{}.{}", tenths / 10, tenths % 10).into(),
+            failures(requests.count(500..)),
+            failures(u64::try_from(gateway.problems.len()).unwrap_or(u64::MAX)),
+        ]);
+        for problem in &gateway.problems {
+            problems.push_str(&format!("{}: {}\n", gateway.name, clean(problem)));
+        }
+    }
+    if table.is_empty() {
+        return String::new();
+    }
+    let table = table.render(style);
+    if problems.is_empty() { table } else { format!("{table}\n{problems}") }
+}
+
+fn fields(whole: &HttpExplanation) -> [(&'static str, String); 10] {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let filters: Vec<_> = whole.filters.iter().map(|filter| filter.filter_type.to_string()).collect();
     [
         ("Listeners", whole.listeners.join(", ")),
+        ("TLS route", text(&whole.tls_route)),
         ("Certificate", text(&whole.certificate)),
         ("Rule", text(&whole.rule)),
         ("Matches", whole.matched.as_ref().map(one_match).unwrap_or_default()),

@@ -20,8 +20,9 @@ use crate::{
         style::{Style, Tone},
     },
     views::typed::{
-        Address, AddressPool, Advertisement, BfdProfile, BgpPeer, Certificate, DnsZone, EndpointHealth,
-        EndpointSet, Gateway, HttpRoute, Node, ObjectHeader, Service, TypedObject, Word, Workload, decode,
+        Address, AddressPool, Advertisement, Attachment, BfdProfile, BgpPeer, Block, Certificate, DnsZone,
+        EndpointHealth, EndpointSet, Gateway, HttpRoute, NetworkPolicy, Node, ObjectHeader, Service,
+        TlsRoute, TypedObject, Word, Workload, WorkloadNetwork, decode,
         documents::{
             ClusterStatus, ProblemExtension, StatusAddresses, StatusNodeAddresses, StatusNodes,
             StatusProblem, StatusServices, WatchEvent,
@@ -29,7 +30,10 @@ use crate::{
         word, words,
     },
     views::{
-        columns::{self, addresses as columns_addresses, bgp as columns_bgp, http as columns_http, labels},
+        columns::{
+            self, addresses as columns_addresses, bgp as columns_bgp, http as columns_http, labels,
+            networks as columns_networks, policy as columns_policy,
+        },
         health,
     },
 };
@@ -320,8 +324,15 @@ fn summary(object: &Value) -> String {
         }),
         Some(Kind::Advertisement) => parts(object, |Advertisement { spec, .. }| {
             let pools = words(&spec.address_pools);
-            let pools = if pools.is_empty() { "all pools".to_owned() } else { format!("pools {pools}") };
-            vec![word(&spec.advertisement_type), pools]
+            let pools = match (pools.is_empty(), spec.announces_addresses()) {
+                (true, true) => "all pools".to_owned(),
+                (true, false) => String::new(),
+                (false, _) => format!("pools {pools}"),
+            };
+            let networks = words(&spec.workload_networks);
+            let networks =
+                if networks.is_empty() { networks } else { format!("workload networks {networks}") };
+            vec![word(&spec.advertisement_type), pools, networks]
         }),
         Some(Kind::BgpPeer) => parts(object, |BgpPeer { spec, .. }| {
             let disabled = if spec.disabled { "disabled" } else { "" };
@@ -342,6 +353,17 @@ fn summary(object: &Value) -> String {
         Some(Kind::HttpRoute) => {
             parts(object, |HttpRoute { spec, .. }| vec![format!("{} rules", spec.rules.len())])
         }
+        Some(Kind::TlsRoute) => parts(object, |TlsRoute { spec, .. }| vec![words(&spec.hostnames)]),
+        Some(Kind::WorkloadNetwork) => {
+            parts(object, |WorkloadNetwork { spec, .. }| vec![words(&spec.cidrs), word(&spec.encapsulation)])
+        }
+        Some(Kind::NetworkPolicy) => parts(object, |NetworkPolicy { spec, .. }| {
+            vec![columns_policy::selector(&spec.selector), columns_policy::types(spec)]
+        }),
+        Some(Kind::Block) => parts(object, |block: &Block| columns_networks::block_summary(&block.spec)),
+        Some(Kind::Attachment) => parts(object, |Attachment { spec, .. }| {
+            vec![format!("workload/{}", spec.workload), words(&spec.addresses)]
+        }),
         Some(Kind::Address) => parts(object, address_summary),
         Some(Kind::EndpointHealth) => {
             parts(object, |record: &EndpointHealth| vec![health::record_summary(&record.spec)])

@@ -22,15 +22,18 @@ use model::{
     cluster::compiled::CompiledService,
     kinds::{
         address::AddressSpec, address_pool::AddressPoolSpec, advertisement::AdvertisementSpec,
-        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, certificate::CertificateSpec,
-        dns_zone::DnsZoneSpec, endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec,
-        gateway::GatewaySpec, http_route::HttpRouteSpec, metadata::Metadata, node::NodeSpec,
-        service::ServiceSpec, workload::WorkloadSpec,
+        attachment::AttachmentSpec, bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, block::BlockSpec,
+        certificate::CertificateSpec, dns_zone::DnsZoneSpec, endpoint_health::EndpointHealthSpec,
+        endpoint_set::EndpointSetSpec, gateway::GatewaySpec, http_route::HttpRouteSpec, metadata::Metadata,
+        network_policy::NetworkPolicySpec, node::NodeSpec, service::ServiceSpec, tls_route::TlsRouteSpec,
+        workload::WorkloadSpec, workload_network::WorkloadNetworkSpec,
     },
+    observed::network_status::{AttachmentStatus, BlockStatus, WorkloadNetworkStatus},
+    observed::policy_status::NetworkPolicyStatus,
     observed::status::{
         AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
         CertificateStatus, ConditionStatus, DnsZoneStatus, EndpointSetStatus, GatewayStatus, HttpRouteStatus,
-        NodeStatus, ServiceStatus, WorkloadStatus,
+        NodeStatus, ServiceStatus, TlsRouteStatus, WorkloadStatus,
     },
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -61,6 +64,11 @@ pub(crate) type DnsZone = TypedObject<DnsZoneSpec, DnsZoneStatus>;
 pub(crate) type Certificate = TypedObject<CertificateSpec, CertificateStatus>;
 pub(crate) type Gateway = TypedObject<GatewaySpec, GatewayStatus>;
 pub(crate) type HttpRoute = TypedObject<HttpRouteSpec, HttpRouteStatus>;
+pub(crate) type TlsRoute = TypedObject<TlsRouteSpec, TlsRouteStatus>;
+pub(crate) type WorkloadNetwork = TypedObject<WorkloadNetworkSpec, WorkloadNetworkStatus>;
+pub(crate) type NetworkPolicy = TypedObject<NetworkPolicySpec, NetworkPolicyStatus>;
+pub(crate) type Block = TypedObject<BlockSpec, BlockStatus>;
+pub(crate) type Attachment = TypedObject<AttachmentSpec, AttachmentStatus>;
 pub(crate) type Address = TypedObject<AddressSpec, AddressStatus>;
 pub(crate) type EndpointHealth = TypedObject<EndpointHealthSpec, ()>;
 

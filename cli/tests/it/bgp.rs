@@ -103,14 +103,16 @@ fn the_last_events_say_that_there_are_more_and_refusals_fail() {
 #[test]
 fn a_node_is_described_with_its_sessions_also_by_a_server_that_knows_of_none() {
     let node = r#"{"kind":"Node","metadata":{"name":"node-1"},"spec":{}}"#;
+    let unknown = r#"{"code":"NotFound","title":"no","status":404}"#;
     let listing = r#"{"metadata":{},"items":[{"node":"node-1","isReporting":true,"session":{"peer":"tor-1","state":"Idle","reason":"r"}}]}"#;
-    for (status, media, answer, shown) in [
-        ("200 OK", JSON, listing, true),
-        ("404 Not Found", PROBLEM, r#"{"code":"NotFound","title":"no","status":404}"#, false),
-    ] {
+    for (status, media, answer, shown) in
+        [("200 OK", JSON, listing, true), ("404 Not Found", PROBLEM, unknown, false)]
+    {
         let stub = Stub::new(move |_, request, stream| {
             if request.starts_with("GET /v1/bgp/sessions?node=node-1 ") {
                 write_answer(stream, status, media, answer);
+            } else if request.starts_with("GET /v1/blocks") {
+                write_answer(stream, "404 Not Found", PROBLEM, unknown);
             } else {
                 write_answer(stream, "200 OK", JSON, node);
             }

@@ -74,6 +74,85 @@ fn f164_a_name_without_records_is_a_negative_result() {
     assert!(err.contains("there is no Service `shop/default`"), "{err}");
 }
 
+/// The reason is that of the name that exists, or of the first one for a name without a dot, although other names of the search path
+/// are asked after it.
+#[test]
+fn f164_the_reason_is_that_of_the_telling_name() {
+    for (result, name, told) in
+        [("noRecords", "web.shop", "one"), ("noName", "web", "one"), ("noName", "web.shop", "other")]
+    {
+        let attempt = |name: &str, result: &str| json!({ "name": name, "result": result, "reason": "because", "records": [] });
+        let mut answer = explanation();
+        answer["name"] = name.into();
+        answer["attempts"] = json!([attempt("one", result), attempt("other", "forwarded")]);
+        let stub = Stub::new(move |_, _, stream| write_answer(stream, "200 OK", JSON, &answer.to_string()));
+        let (code, out, err) = run(&stub.url, &["dns", "query", name, "AAAA", "-n", "shop"]);
+        assert_eq!((code, out.as_str()), (3, ""));
+        assert!(err.contains(&format!("{told}: because")), "{name}: {err}");
+    }
+}
+
+/// `explain dns --server` asks the DNS server instead of the control server, and prints the zones that the client sees, the
+/// upstream servers and the cached response.
+#[test]
+fn f164_a_dns_server_explains_its_upstream_servers_and_its_cache() {
+    let mut explanation = explanation();
+    let attempt =
+        |name: &str| json!({ "name": name, "result": "forwarded", "reason": "because", "records": [] });
+    explanation["attempts"] =
+        json!([attempt("a.example.com"), attempt("b.example.com"), attempt("c.example.com")]);
+    let servers = json!([
+        { "server": "192.0.2.1:53", "state": "ok", "responseMicros": 1500 },
+        { "server": "192.0.2.2:53", "state": "failing" },
+    ]);
+    let forwarded = |cache: Value| {
+        json!({ "result": "forwarded", "forwarded": {
+            "name": "a.example.com", "zone": ".", "policy": "random", "servers": servers, "cache": cache } })
+    };
+    let fresh = json!({ "state": "fresh", "remainingSecs": 23, "uses": 4, "code": "NOERROR", "records": ["a.example.com. 23 IN A 192.0.2.7"] });
+    let stale = json!({ "state": "stale", "usableSecs": 600, "code": "NXDOMAIN", "records": [] });
+    let answer = json!({
+        "view": "all zones: 10.1.1.10 is in --client-network 10.0.0.0/8", "explanation": explanation,
+        "handling": [forwarded(fresh), forwarded(stale), { "result": "refused", "reason": "no server" }],
+    });
+    let stub = Stub::new(move |_, _, stream| write_answer(stream, "200 OK", JSON, &answer.to_string()));
+    let server = stub.url.strip_prefix("http://").unwrap();
+    let arguments = ["explain", "dns", "web.shop", "--from", "10.1.1.10", "--server", server];
+    let (code, out, err) = run("http://127.0.0.1:1", &arguments);
+    assert_eq!(code, 0, "{err}");
+    let expected = "\
+web.shop A
+search path of namespace `default`
+zones: all zones: 10.1.1.10 is in --client-network 10.0.0.0/8
+
+a.example.com: asked of the upstream servers
+  because
+  a.example.com: servers for all names, policy random
+  SERVER         STATE     RESPONSE TIME
+  192.0.2.1:53   ok        1.5 ms
+  192.0.2.2:53   failing   <not asked yet>
+  cached response: NOERROR for 23 s, used 4 times
+    a.example.com. 23 IN A 192.0.2.7
+
+b.example.com: asked of the upstream servers
+  because
+  a.example.com: servers for all names, policy random
+  SERVER         STATE     RESPONSE TIME
+  192.0.2.1:53   ok        1.5 ms
+  192.0.2.2:53   failing   <not asked yet>
+  cached response: NXDOMAIN, expired; used for 600 s if the servers fail
+
+c.example.com: refused (REFUSED)
+  no server
+";
+    assert_eq!(out, expected);
+    let lines = stub.first_lines();
+    assert_eq!(lines, ["GET /explain?name=web.shop&from=10.1.1.10&namespace=default HTTP/1.1"]);
+    let (code, _, err) = run(&stub.url, &["explain", "dns", "web", "--server", "127.0.0.1:1"]);
+    assert_eq!(code, 4);
+    assert!(err.contains("127.0.0.1:1 did not respond"), "{err}");
+}
+
 fn names(seconds: u64, names: &[(&str, u64, u64, u64)]) -> String {
     let total = |index: fn(&(&str, u64, u64, u64)) -> u64| names.iter().map(index).sum::<u64>();
     let list: Vec<_> = names

@@ -18,18 +18,21 @@ use model::{
     cluster::compiled::CompiledService,
     kinds::{
         address::AddressSpec, address_pool::AddressPoolSpec, advertisement::AdvertisementSpec,
-        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, certificate::CertificateSpec,
-        dns_zone::DnsZoneSpec, endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec,
-        gateway::GatewaySpec, http_route::HttpRouteSpec, metadata::Metadata, node::NodeSpec, resource::Kind,
-        service::ServiceSpec, workload::WorkloadSpec,
+        attachment::AttachmentSpec, bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, block::BlockSpec,
+        certificate::CertificateSpec, dns_zone::DnsZoneSpec, endpoint_health::EndpointHealthSpec,
+        endpoint_set::EndpointSetSpec, gateway::GatewaySpec, http_route::HttpRouteSpec, metadata::Metadata,
+        network_policy::NetworkPolicySpec, node::NodeSpec, resource::Kind, service::ServiceSpec,
+        tls_route::TlsRouteSpec, workload::WorkloadSpec, workload_network::WorkloadNetworkSpec,
     },
     observed::{
         lag::LagOverview,
+        network_status::{AttachmentStatus, BlockStatus, WorkloadNetworkStatus},
+        policy_status::NetworkPolicyStatus,
         service_health::ServiceHealth,
         status::{
             AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
             CertificateStatus, DnsZoneStatus, EndpointSetStatus, GatewayStatus, HttpRouteStatus, NodeStatus,
-            ServiceStatus, WorkloadStatus,
+            ServiceStatus, TlsRouteStatus, WorkloadStatus,
         },
         traffic::{Busiest, ServiceTraffic},
     },
@@ -51,8 +54,13 @@ const RESOURCES: [Resource; Kind::ALL.len() + 1] = [
     Resource::Object(Kind::Certificate),
     Resource::Object(Kind::Gateway),
     Resource::Object(Kind::HttpRoute),
+    Resource::Object(Kind::TlsRoute),
+    Resource::Object(Kind::WorkloadNetwork),
+    Resource::Object(Kind::NetworkPolicy),
     Resource::Object(Kind::Address),
     Resource::Object(Kind::EndpointHealth),
+    Resource::Object(Kind::Block),
+    Resource::Object(Kind::Attachment),
     Resource::Endpoints,
 ];
 
@@ -120,6 +128,10 @@ fn every_description_reads_as_recorded() {
             let health =
                 fixtures["health"].as_array().unwrap().iter().find(|health| health["service"] == key);
             let addresses = holds(&fixtures, resource, object);
+            let is_network = resource == Resource::Object(Kind::WorkloadNetwork);
+            let of_network = |block: &&Value| block["spec"]["network"] == name.as_str();
+            let blocks = fixtures["blocks"].as_array().unwrap().iter().filter(of_network).cloned();
+            let blocks = is_network.then(|| blocks.collect::<Vec<_>>());
             let of_node = |item: &&Value| item["node"] == name.as_str();
             let all = bgp()["sessions"]["items"].as_array().unwrap().clone();
             let sessions: Vec<&Value> = all.iter().filter(of_node).collect();
@@ -131,6 +143,7 @@ fn every_description_reads_as_recorded() {
                 traffic: traffic.filter(|_| is_service),
                 health: health.filter(|_| is_service),
                 addresses: addresses.as_deref(),
+                blocks: blocks.as_deref(),
                 sessions: sessions.as_ref(),
                 backends: &[],
             };
@@ -359,6 +372,11 @@ fn fixtures_have_the_shape_that_the_model_publishes() {
     all::<CertificateSpec, CertificateStatus>(&fixtures["certificates"]);
     all::<GatewaySpec, GatewayStatus>(&fixtures["gateways"]);
     all::<HttpRouteSpec, HttpRouteStatus>(&fixtures["httproutes"]);
+    all::<TlsRouteSpec, TlsRouteStatus>(&fixtures["tlsroutes"]);
+    all::<WorkloadNetworkSpec, WorkloadNetworkStatus>(&fixtures["workloadnetworks"]);
+    all::<NetworkPolicySpec, NetworkPolicyStatus>(&fixtures["networkpolicies"]);
+    all::<BlockSpec, BlockStatus>(&fixtures["blocks"]);
+    all::<AttachmentSpec, AttachmentStatus>(&fixtures["attachments"]);
     all::<AddressSpec, AddressStatus>(&fixtures["addresses"]);
     all::<EndpointHealthSpec, ()>(&fixtures["endpointhealths"]);
     for compiled in fixtures["endpoints"].as_array().unwrap() {
@@ -416,6 +434,7 @@ fn a_status_with_an_unknown_field_and_an_unknown_condition_is_rendered() {
             traffic: None,
             health: None,
             addresses: None,
+            blocks: None,
             sessions: None,
             backends: &[],
         };
@@ -462,6 +481,7 @@ fn no_shape_of_an_answer_stops_the_rendering() {
                         traffic: Some(object),
                         health: Some(object),
                         addresses: Some(std::slice::from_ref(object)),
+                        blocks: Some(std::slice::from_ref(object)),
                         sessions: Some(object),
                         backends: std::slice::from_ref(object),
                     },

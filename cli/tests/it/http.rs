@@ -1,6 +1,6 @@
 //! Tests of the requests and output of `explain http` (F142).
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::stub::{JSON, Stub, run, write_answer};
 
@@ -113,4 +113,38 @@ fn f145_an_ingress_is_described_with_addresses_and_endpoints() {
     }
     let lines = stub.first_lines();
     assert!(lines.iter().any(|line| line.contains("/v1/addresses?service=shop%2Fedge")), "{lines:?}");
+}
+
+/// `http gateways` lists the gateways and their problems, and ends with code 3 if there is one.
+#[test]
+fn gateways_are_listed_with_their_problems() {
+    let gateway = |error: Option<&str>, problems: Value| {
+        let second = error
+            .map_or(json!({ "address": "[::]:80" }), |error| json!({ "address": "[::]:80", "error": error }));
+        json!({ "gateways": [{ "name": "edge-1", "reportedAt": "2026-02-13T16:26:40Z", "problems": problems, "report": {
+            "version": "0.2.0", "startedAt": "2026-02-13T16:26:40Z", "connected": true, "revision": 42,
+            "sockets": [{ "address": "0.0.0.0:80" }, second], "certificates": 2, "connections": 3,
+            "requests": { "seconds": 60, "codes": [{ "code": 200, "count": 90 }, { "code": 503, "count": 1 }] } } }] })
+    };
+    let stub = Stub::fixed("200 OK", JSON, gateway(None, json!([])).to_string());
+    let (code, out, err) = run(&stub.url, &["http", "gateways"]);
+    assert_eq!(code, 0, "{err}");
+    let table = "\
+NAME     VERSION   REVISION   SERVES   SOCKETS   CERTIFICATES   CONNECTIONS   REQUESTS/S   5XX   PROBLEMS
+edge-1   0.2.0     42         all      2/2       2/2            3             1.5          1     0
+";
+    assert_eq!(out, table);
+    assert_eq!(stub.first_lines(), ["GET /v1/http/gateways HTTP/1.1"]);
+    let problem = json!(["cannot listen on [::]:80: address in use"]);
+    let stub = Stub::fixed("200 OK", JSON, gateway(Some("address in use"), problem).to_string());
+    let (code, out, _) = run(&stub.url, &["http", "gateways"]);
+    assert_eq!(code, 3);
+    assert!(
+        out.contains(" 1/2 ") && out.ends_with("\nedge-1: cannot listen on [::]:80: address in use\n"),
+        "{out}"
+    );
+    let stub = Stub::fixed("200 OK", JSON, json!({ "gateways": [] }).to_string());
+    let (code, out, err) = run(&stub.url, &["http", "gateways"]);
+    assert_eq!((code, out.as_str()), (0, ""));
+    assert!(err.contains("no gateway has reported"), "{err}");
 }

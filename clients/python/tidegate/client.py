@@ -13,7 +13,7 @@ from .watch import Event, Watch
 
 # Kinds whose objects are in a namespace.
 NAMESPACED = frozenset(
-    {"Service", "EndpointSet", "Workload", "EndpointHealth", "Certificate", "Gateway", "HttpRoute"}
+    {"Service", "EndpointSet", "Workload", "EndpointHealth", "Certificate", "Gateway", "HttpRoute", "TlsRoute", "NetworkPolicy"}
 )
 
 Objects = Union[dict, list]

@@ -1,13 +1,62 @@
-//! Setting of an upstream server: `ADDRESS[:PORT]`, or `tls://ADDRESS[:PORT][#NAME]` for DNS over TLS.
+//! Setting of an upstream server: `ADDRESS[:PORT]`, or `tls://ADDRESS[:PORT][#NAME]` for DNS over TLS, after `ZONE=` for the
+//! names of a zone only.
 
 use std::{fmt, net::SocketAddr};
 
+use clap::ValueEnum;
+use model::primitives::domain_name::DomainName;
 use rustls_pki_types::ServerName;
 
 use super::{parse_server, parse_tls_server};
 
 /// Prefix of servers that are asked over TLS.
 const TLS_PREFIX: &str = "tls://";
+
+/// Upstream server with the zone for whose names it is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamSetting {
+    /// Zone whose names are asked of the server, unless a longer zone with servers contains them. `None` for all names.
+    pub zone: Option<DomainName>,
+    /// Server to ask.
+    pub server: UpstreamServer,
+}
+
+impl UpstreamSetting {
+    /// Parses `[ZONE=]SERVER`. The zone may be in upper case and end with a dot.
+    ///
+    /// # Errors
+    /// Returns the expected form if the text does not have it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let Some((zone, server)) = text.split_once('=') else {
+            return Ok(Self { zone: None, server: UpstreamServer::parse(text)? });
+        };
+        let name = zone.strip_suffix('.').unwrap_or(zone).to_ascii_lowercase();
+        let zone = DomainName::parse(&name)
+            .map_err(|error| format!("must have the name of a zone before =: `{zone}` {error}"))?;
+        Ok(Self { zone: Some(zone), server: UpstreamServer::parse(server)? })
+    }
+}
+
+impl fmt::Display for UpstreamSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.zone {
+            Some(zone) => write!(f, "{zone}={}", self.server),
+            None => self.server.fmt(f),
+        }
+    }
+}
+
+/// Order in which the upstream servers of a zone are asked. Servers that did not respond within the last 10 s are last with
+/// every policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum UpstreamPolicy {
+    /// Order of the setting
+    Sequential,
+    /// Another random order for each question
+    Random,
+    /// Shortest average response time first
+    Fastest,
+}
 
 /// Server to which questions are forwarded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +107,22 @@ impl fmt::Display for UpstreamServer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_may_have_a_zone() {
+        let show = |text: &str| UpstreamSetting::parse(text).map(|setting| setting.to_string());
+        for (text, expected) in [
+            ("192.0.2.1", "192.0.2.1:53"),
+            ("corp.example=192.0.2.1", "corp.example=192.0.2.1:53"),
+            ("Corp.Example.=[2001:db8::1]:54", "corp.example=[2001:db8::1]:54"),
+            ("10.in-addr.arpa=tls://192.0.2.1#a.example", "10.in-addr.arpa=tls://192.0.2.1:853#a.example"),
+        ] {
+            assert_eq!(show(text).as_deref(), Ok(expected));
+        }
+        for text in ["=192.0.2.1", ".=192.0.2.1", "*.example=192.0.2.1", "a..b=192.0.2.1", "corp.example="] {
+            assert!(show(text).is_err(), "{text}");
+        }
+    }
 
     /// The name after `#` is that of the certificate; without one, the certificate must have the address.
     #[test]

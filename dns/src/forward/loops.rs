@@ -12,7 +12,7 @@ use hickory_proto::rr::{Name, RecordType};
 
 use crate::message::QuestionKey;
 
-/// Name above those of the questions. No such domain exists.
+/// Name above those of the questions, below the zone of the servers. No such domain exists.
 const DOMAIN: [&str; 2] = ["loop", "tidegate-dns"];
 
 /// State of the loop detection.
@@ -20,6 +20,10 @@ const DOMAIN: [&str; 2] = ["loop", "tidegate-dns"];
 pub(super) struct LoopGuard {
     /// Random word that only the upstream servers receive.
     word: String,
+    /// Name above those of the questions. `None` if it would be too long; then no loops are found.
+    domain: Option<Name>,
+    /// Number of labels of the names of the questions.
+    labels: usize,
     servers: Vec<LoopState>,
 }
 
@@ -35,11 +39,14 @@ struct LoopState {
 }
 
 impl LoopGuard {
-    /// Creates the state for a number of servers, all to be checked.
-    pub(super) fn new(servers: usize) -> Self {
+    /// Creates the state for a number of servers of a zone, all to be checked.
+    pub(super) fn new(servers: usize, zone: &Name) -> Self {
         let word = [(); 2].map(|()| format!("{:016x}", RandomState::new().hash_one(0))).concat();
         let state = || LoopState { is_suspected: AtomicBool::new(true), ..LoopState::default() };
-        Self { word, servers: std::iter::repeat_with(state).take(servers).collect() }
+        let domain = Name::from_labels(DOMAIN.map(str::as_bytes)).ok();
+        let domain = domain.and_then(|domain| domain.append_name(zone).ok());
+        let labels = 1 + DOMAIN.len() + zone.iter().count();
+        Self { word, domain, labels, servers: std::iter::repeat_with(state).take(servers).collect() }
     }
 
     /// Returns true if a server must not be used.
@@ -67,7 +74,7 @@ impl LoopGuard {
             return None;
         }
         let label = format!("{}-{server}", self.word);
-        let name = Name::from_labels([&label[..], DOMAIN[0], DOMAIN[1]].map(str::as_bytes)).ok()?;
+        let name = self.domain.as_ref()?.prepend_label(label).ok()?;
         state.has_returned.store(false, Ordering::Relaxed);
         state.is_checked.store(true, Ordering::Relaxed);
         Some(QuestionKey::plain(&name, RecordType::TXT))
@@ -83,15 +90,12 @@ impl LoopGuard {
 
     /// Returns true if a name is that of a question of a check, which has come back.
     pub(super) fn observe(&self, name: &Name) -> bool {
+        let Some(domain) = &self.domain else { return false };
         // Almost all names are decided here.
-        if name.iter().count() != 1 + DOMAIN.len() {
+        if name.iter().count() != self.labels || !domain.zone_of(name) {
             return false;
         }
-        let labels: Vec<_> = name.iter().map(<[u8]>::to_ascii_lowercase).collect();
-        let [first, domain @ ..] = &labels[..] else { return false };
-        if !domain.iter().map(Vec::as_slice).eq(DOMAIN.map(str::as_bytes)) {
-            return false;
-        }
+        let first = name.iter().next().map(<[u8]>::to_ascii_lowercase).unwrap_or_default();
         let number = first.strip_prefix(self.word.as_bytes()).and_then(|rest| rest.strip_prefix(b"-"));
         let server = number.and_then(|number| std::str::from_utf8(number).ok()?.parse::<usize>().ok());
         let Some(state) = server.and_then(|server| self.servers.get(server)) else { return false };
@@ -109,7 +113,7 @@ mod tests {
     /// A server is not used after the question of its check came back, until another check.
     #[test]
     fn a_question_that_comes_back_is_a_loop() {
-        let guard = LoopGuard::new(2);
+        let guard = LoopGuard::new(2, &Name::root());
         let first = guard.start(0).unwrap();
         let second = guard.start(1).unwrap();
         assert_ne!(first.name, second.name);
@@ -132,7 +136,7 @@ mod tests {
     /// A client that does not know the random word cannot stop forwarding.
     #[test]
     fn other_names_are_no_loop() {
-        let (guard, other) = (LoopGuard::new(1), LoopGuard::new(1));
+        let (guard, other) = (LoopGuard::new(1, &Name::root()), LoopGuard::new(1, &Name::root()));
         let name = guard.start(0).unwrap().name;
         let above = name.base_name();
         for foreign in
@@ -141,5 +145,20 @@ mod tests {
             assert!(!guard.observe(&foreign), "{foreign}");
         }
         assert_eq!(guard.end(0), None);
+    }
+
+    /// A server that gets the names of a zone only is checked with a name in the zone.
+    #[test]
+    fn the_question_is_in_the_zone_of_the_servers() {
+        let zone = Name::from_ascii("corp.example.").unwrap();
+        let guard = LoopGuard::new(1, &zone);
+        let name = guard.start(0).unwrap().name;
+        assert!(zone.zone_of(&name) && guard.observe(&name));
+        assert!(!LoopGuard::new(1, &Name::root()).observe(&name));
+        assert_eq!(guard.end(0), Some(true));
+        let long = Name::from_labels(std::iter::repeat_n(&[b'x'; 60][..], 4)).unwrap();
+        let guard = LoopGuard::new(1, &long);
+        assert_eq!(guard.start(0), None);
+        assert!(!guard.observe(&long));
     }
 }

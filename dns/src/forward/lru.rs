@@ -1,51 +1,62 @@
 //! Map of limited size that forgets the least recently used entries.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    hash::Hash,
-};
+use std::{borrow::Borrow, collections::HashMap, hash::Hash};
 
-/// Map with at most `entries_max` entries and `bytes_max` bytes. All operations take logarithmic time.
+/// Map with at most `entries_max` entries and `bytes_max` bytes. All operations take constant time on average.
 #[derive(Debug)]
 pub(crate) struct Lru<K, V> {
-    slots: HashMap<K, Slot<V>>,
-    /// Keys in the order of their last use.
-    order: BTreeMap<u64, K>,
-    /// Number of uses so far.
-    uses: u64,
+    /// Positions of the entries.
+    positions: HashMap<K, usize>,
+    /// Entries, linked in the order of their last use; `None` at free positions.
+    slots: Vec<Option<Slot<K, V>>>,
+    free: Vec<usize>,
+    /// Least and most recently used entries.
+    ends: Option<(usize, usize)>,
     bytes: usize,
     entries_max: usize,
     bytes_max: usize,
 }
 
 #[derive(Debug)]
-struct Slot<V> {
+struct Slot<K, V> {
+    key: K,
     value: V,
     size: usize,
-    used: u64,
+    /// Entry that was used before this one.
+    older: Option<usize>,
+    /// Entry that was used after this one.
+    newer: Option<usize>,
 }
 
 impl<K: Clone + Eq + Hash, V> Lru<K, V> {
     pub(crate) fn new(entries_max: usize, bytes_max: usize) -> Self {
-        Self { slots: HashMap::new(), order: BTreeMap::new(), uses: 0, bytes: 0, entries_max, bytes_max }
+        let (positions, slots, free) = (HashMap::new(), Vec::new(), Vec::new());
+        Self { positions, slots, free, ends: None, bytes: 0, entries_max, bytes_max }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.slots.len()
+        self.positions.len()
     }
 
     /// Returns an entry without using it.
-    pub(crate) fn peek(&mut self, key: &K) -> Option<&mut V> {
-        self.slots.get_mut(key).map(|slot| &mut slot.value)
+    pub(crate) fn peek<Q: Eq + Hash + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
+    where
+        K: Borrow<Q>,
+    {
+        let position = *self.positions.get(key)?;
+        self.slot(position).map(|slot| &mut slot.value)
     }
 
     /// Marks an entry as used, if it exists.
-    pub(crate) fn touch(&mut self, key: &K) {
-        let Some(slot) = self.slots.get_mut(key) else { return };
-        if let Some(key) = self.order.remove(&slot.used) {
-            self.uses += 1;
-            slot.used = self.uses;
-            self.order.insert(self.uses, key);
+    pub(crate) fn touch<Q: Eq + Hash + ?Sized>(&mut self, key: &Q)
+    where
+        K: Borrow<Q>,
+    {
+        if let Some(position) = self.positions.get(key).copied()
+            && self.ends.is_some_and(|(_, newest)| newest != position)
+        {
+            self.unlink(position);
+            self.link(position);
         }
     }
 
@@ -53,26 +64,66 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
     /// large. Returns the number of removed entries.
     pub(crate) fn insert(&mut self, key: K, value: V, size: usize) -> usize {
         self.remove(&key);
-        self.uses += 1;
         self.bytes += size;
-        self.order.insert(self.uses, key.clone());
-        self.slots.insert(key, Slot { value, size, used: self.uses });
+        let slot = Slot { key: key.clone(), value, size, older: None, newer: None };
+        let position = self.free.pop().unwrap_or(self.slots.len());
+        match self.slots.get_mut(position) {
+            Some(place) => *place = Some(slot),
+            None => self.slots.push(Some(slot)),
+        }
+        self.positions.insert(key, position);
+        self.link(position);
         let mut removed = 0;
-        while self.slots.len() > self.entries_max || self.bytes > self.bytes_max {
-            let Some((_, oldest)) = self.order.pop_first() else { break };
-            if let Some(slot) = self.slots.remove(&oldest) {
-                self.bytes -= slot.size;
-            }
+        while self.len() > self.entries_max || self.bytes > self.bytes_max {
+            let Some((oldest, _)) = self.ends else { break };
+            let Some(key) = self.slot(oldest).map(|slot| slot.key.clone()) else { break };
+            self.remove(&key);
             removed += 1;
         }
         removed
     }
 
-    pub(crate) fn remove(&mut self, key: &K) {
-        if let Some(slot) = self.slots.remove(key) {
-            self.order.remove(&slot.used);
+    pub(crate) fn remove<Q: Eq + Hash + ?Sized>(&mut self, key: &Q)
+    where
+        K: Borrow<Q>,
+    {
+        let Some(position) = self.positions.remove(key) else { return };
+        self.unlink(position);
+        if let Some(slot) = self.slots.get_mut(position).and_then(Option::take) {
             self.bytes -= slot.size;
+            self.free.push(position);
         }
+    }
+
+    fn slot(&mut self, position: usize) -> Option<&mut Slot<K, V>> {
+        self.slots.get_mut(position)?.as_mut()
+    }
+
+    /// Adds an entry as the most recently used one.
+    fn link(&mut self, position: usize) {
+        let newest = self.ends.map(|(_, newest)| newest);
+        if let Some(slot) = self.slot(position) {
+            (slot.older, slot.newer) = (newest, None);
+        }
+        if let Some(slot) = newest.and_then(|newest| self.slot(newest)) {
+            slot.newer = Some(position);
+        }
+        self.ends = Some((self.ends.map_or(position, |(oldest, _)| oldest), position));
+    }
+
+    /// Takes an entry out of the order.
+    fn unlink(&mut self, position: usize) {
+        let Some((older, newer)) = self.slot(position).map(|slot| (slot.older, slot.newer)) else { return };
+        if let Some(slot) = older.and_then(|older| self.slot(older)) {
+            slot.newer = newer;
+        }
+        if let Some(slot) = newer.and_then(|newer| self.slot(newer)) {
+            slot.older = older;
+        }
+        let Some((oldest, newest)) = self.ends else { return };
+        let oldest = if oldest == position { newer } else { Some(oldest) };
+        let newest = if newest == position { older } else { Some(newest) };
+        self.ends = oldest.zip(newest);
     }
 }
 

@@ -31,7 +31,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::upstream::{RESPONSE_TIME_MAX, is_response_to};
+use super::{exchange::is_response_to, upstream::RESPONSE_TIME_MAX};
 
 /// Maximum number of open connections to one server.
 const CONNECTIONS_MAX: usize = 8;

@@ -23,16 +23,19 @@ mod update;
 pub(crate) use self::{
     key::QuestionKey,
     notification::{encode_notification, is_confirmation},
-    reply::{Reply, ReplyKind, TtlLimits, denial_below},
+    plain::PlainRequest,
+    reply::{Reply, ReplyKind, TtlLimits, denial_below, wire_form},
     transfer::{RecordChanges, TransferKind},
     tsig::Signer,
 };
 use self::{
-    reply::{rotate_addresses, skip_name, wire_form},
+    reply::{rotate_addresses, skip_name},
     tsig::Signature,
     update::read_update,
 };
 
+/// Maximum size of a name in wire format in bytes, with the final zero (RFC 1035 §3.1).
+pub(crate) const NAME_BYTES_MAX: usize = 255;
 /// Size of the header of a message in bytes.
 const HEADER_BYTES: usize = 12;
 /// Maximum size in bytes of a response over UDP to a client without EDNS (RFC 1035 §4.2.1).
@@ -212,11 +215,12 @@ pub(crate) fn response_class(response: &[u8]) -> ResponseClass {
     }
 }
 
-/// Returns the name of the only question of an encoded response, in wire format and lower case.
-pub(crate) fn name_of_response(response: &[u8]) -> Option<Vec<u8>> {
+/// Returns the name of the only question of an encoded response, in wire format and in the spelling of the client. `None` if
+/// the name is longer than permitted.
+pub(crate) fn name_of_response(response: &[u8]) -> Option<&[u8]> {
     let has_one_question = response.get(4..6) == Some(&[0, 1]);
     let end = skip_name(response, HEADER_BYTES).filter(|_| has_one_question)?;
-    Some(response.get(HEADER_BYTES..end)?.to_ascii_lowercase())
+    response.get(HEADER_BYTES..end).filter(|name| name.len() <= NAME_BYTES_MAX)
 }
 
 /// Turns an error response into one that tells the client to repeat the question over TCP.
@@ -366,10 +370,13 @@ impl Request {
             return self.fail(ResponseCode::ServFail);
         };
         question.copy_from_slice(&asked);
-        bytes[..2].copy_from_slice(&self.id.to_be_bytes());
-        let authentic = bytes[3] & 0x20 != 0 && (self.wants_authentic || self.dnssec_ok);
-        bytes[2] = 0x80 | u8::from(self.recursion_desired);
-        bytes[3] = 0x80 | u8::from(authentic) << 5 | u8::from(self.checking_disabled) << 4 | bytes[3] & 0xf;
+        RelayHeader {
+            id: self.id,
+            recursion_desired: self.recursion_desired,
+            wants_authentic: self.wants_authentic || self.dnssec_ok,
+            checking_disabled: self.checking_disabled,
+        }
+        .write(&mut bytes);
         rotate_addresses(&mut bytes, turn);
         if self.has_edns {
             let option: &[u8] = if is_stale { &STALE_OPTION } else { &[] };
@@ -405,6 +412,28 @@ impl Request {
         let is_asked = self.is_about(&record.owner);
         let owner = if is_asked { self.query.name().clone() } else { encode_name(&record.owner)? };
         Some(Record::from_rdata(owner, record.ttl, encode_data(&record.data)?))
+    }
+}
+
+/// Parts of the header of a forwarded response that depend on the client.
+#[derive(Debug, Clone, Copy)]
+struct RelayHeader {
+    id: u16,
+    recursion_desired: bool,
+    /// True if the client is told whether an upstream server has verified the records.
+    wants_authentic: bool,
+    checking_disabled: bool,
+}
+
+impl RelayHeader {
+    /// Writes the parts into a response.
+    fn write(self, bytes: &mut [u8]) {
+        let Self { id, recursion_desired, wants_authentic, checking_disabled } = self;
+        let Some([id_high, id_low, high, low]) = bytes.first_chunk_mut() else { return };
+        [*id_high, *id_low] = id.to_be_bytes();
+        let authentic = *low & 0x20 != 0 && wants_authentic;
+        *high = 0x80 | u8::from(recursion_desired);
+        *low = 0x80 | u8::from(authentic) << 5 | u8::from(checking_disabled) << 4 | *low & 0xf;
     }
 }
 

@@ -10,56 +10,227 @@ use hickory_proto::{
 };
 use model::discovery::dns;
 
-use super::{EDNS_VERSION, HEADER_BYTES, OPT, Request, Transport, UDP_BYTES_MAX, reply::wire_form};
+use super::{
+    EDNS_VERSION, HEADER_BYTES, NAME_BYTES_MAX, OPT, RelayHeader, Reply, Request, Transport, UDP_BYTES_MAX,
+    reply::{rotate_addresses, wire_form},
+};
 
 /// Bits of the first byte of the flags that a question may have: recursion desired, and bits without a meaning in it.
 const FLAGS_HIGH: u8 = 0x07;
 /// Bits of the second byte of the flags that a question may have: authentic data, and checking disabled.
 const FLAGS_LOW: u8 = 0x30;
+/// Types of address records.
+const A: u16 = 1;
+const AAAA: u16 = 28;
+/// Size of an address record of the asked name in bytes, without its address.
+const ADDRESS_RECORD_BYTES: usize = 12;
 /// Size of an OPT record without options in bytes.
 const OPT_BYTES: usize = 11;
 /// Reference to the name of the question (RFC 1035 §4.1.4).
 const ASKED_NAME: [u8; 2] = [0xc0, 12];
 
+/// Request with a question and at most an empty OPT record, which refers to the packet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PlainRequest<'p> {
+    id: u16,
+    /// Name in wire format in the spelling of the client.
+    name: &'p [u8],
+    record_type: u16,
+    /// Size of responses in the OPT record, if there is one.
+    payload: Option<u16>,
+    dnssec_ok: bool,
+    checking_disabled: bool,
+    wants_authentic: bool,
+    recursion_desired: bool,
+    /// Maximum size of the response in bytes.
+    limit: usize,
+}
+
 /// Reads a request. Returns `None` for one that only the general way can read, or that is malformed.
 pub(super) fn read(packet: &[u8], transport: Transport, recursion_available: bool) -> Option<Request> {
-    let [id_high, id_low, high, low, 0, 1, 0, 0, 0, 0, 0, additional @ 0..=1] =
-        *packet.first_chunk::<HEADER_BYTES>()?
-    else {
-        return None;
-    };
-    if high & !FLAGS_HIGH != 0 || low & !FLAGS_LOW != 0 {
-        return None;
-    }
-    let mut end = HEADER_BYTES;
-    while let length @ 1..=63 = usize::from(*packet.get(end)?) {
-        end += 1 + length;
-    }
-    if *packet.get(end)? != 0 {
-        return None;
-    }
-    let [type_high, type_low, 0, 1] = *packet.get(end + 1..)?.first_chunk()? else { return None };
-    let rest = packet.get(end + 5..)?;
-    let (payload, dnssec_ok) = if additional == 0 { (None, false) } else { read_opt(rest)? };
-    if additional == 0 && !rest.is_empty() {
-        return None;
-    }
-    let name = Name::read(&mut BinDecoder::new(packet.get(HEADER_BYTES..=end)?)).ok()?;
+    let plain = PlainRequest::read(packet, transport)?;
+    let name = Name::read(&mut BinDecoder::new(plain.name)).ok()?;
     Some(Request {
-        id: u16::from_be_bytes([id_high, id_low]),
+        id: plain.id,
         op_code: OpCode::Query,
-        query: Query::query(name, RecordType::from(u16::from_be_bytes([type_high, type_low]))),
-        has_edns: payload.is_some(),
-        dnssec_ok,
-        checking_disabled: low & 0x10 != 0,
-        wants_authentic: low & 0x20 != 0,
+        query: Query::query(name, RecordType::from(plain.record_type)),
+        has_edns: plain.payload.is_some(),
+        dnssec_ok: plain.dnssec_ok,
+        checking_disabled: plain.checking_disabled,
+        wants_authentic: plain.wants_authentic,
         recursion_available,
-        recursion_desired: high & 0x01 != 0,
+        recursion_desired: plain.recursion_desired,
         known_serial: None,
-        limit: transport.limit(payload),
+        limit: plain.limit,
         signature: None,
         signer: None,
     })
+}
+
+impl<'p> PlainRequest<'p> {
+    /// Reads a request. Returns `None` for one that only the general way can read, or that is malformed.
+    pub(crate) fn read(packet: &'p [u8], transport: Transport) -> Option<Self> {
+        let [id_high, id_low, high, low, 0, 1, 0, 0, 0, 0, 0, additional @ 0..=1] =
+            *packet.first_chunk::<HEADER_BYTES>()?
+        else {
+            return None;
+        };
+        if high & !FLAGS_HIGH != 0 || low & !FLAGS_LOW != 0 {
+            return None;
+        }
+        let mut end = HEADER_BYTES;
+        while let length @ 1..=63 = usize::from(*packet.get(end)?) {
+            end += 1 + length;
+        }
+        if *packet.get(end)? != 0 {
+            return None;
+        }
+        let [type_high, type_low, 0, 1] = *packet.get(end + 1..)?.first_chunk()? else { return None };
+        let rest = packet.get(end + 5..)?;
+        let (payload, dnssec_ok) = if additional == 0 { (None, false) } else { read_opt(rest)? };
+        if additional == 0 && !rest.is_empty() {
+            return None;
+        }
+        Some(Self {
+            id: u16::from_be_bytes([id_high, id_low]),
+            name: packet.get(HEADER_BYTES..=end).filter(|name| name.len() <= NAME_BYTES_MAX)?,
+            record_type: u16::from_be_bytes([type_high, type_low]),
+            payload,
+            dnssec_ok,
+            checking_disabled: low & 0x10 != 0,
+            wants_authentic: low & 0x20 != 0,
+            recursion_desired: high & 0x01 != 0,
+            limit: transport.limit(payload),
+        })
+    }
+
+    /// Returns the asked name in wire format and in the spelling of the client.
+    pub(crate) const fn name(&self) -> &'p [u8] {
+        self.name
+    }
+
+    /// Returns the number of the asked type.
+    pub(crate) const fn record_type(&self) -> u16 {
+        self.record_type
+    }
+
+    /// Returns true if the client wants signatures.
+    pub(crate) const fn dnssec_ok(&self) -> bool {
+        self.dnssec_ok
+    }
+
+    /// Returns true if the client wants records whose signatures the upstream server finds invalid.
+    pub(crate) const fn checking_disabled(&self) -> bool {
+        self.checking_disabled
+    }
+
+    /// Returns true if the client wants the server to forward the question.
+    pub(crate) const fn recursion_desired(&self) -> bool {
+        self.recursion_desired
+    }
+
+    /// Writes the name as text in lower case and without the final dot into a buffer, if it consists of the characters of
+    /// host names and is not too long.
+    pub(crate) fn host_name<'b>(&self, buffer: &'b mut [u8; NAME_BYTES_MAX]) -> Option<&'b str> {
+        let text = buffer.get_mut(..self.name.len().checked_sub(2)?)?;
+        text.copy_from_slice(self.name.get(1..=text.len())?);
+        let mut dot = usize::from(*self.name.first()?);
+        for (at, byte) in text.iter_mut().enumerate() {
+            if at == dot {
+                dot += 1 + usize::from(*byte);
+                *byte = b'.';
+            } else if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') {
+                byte.make_ascii_lowercase();
+            } else {
+                return None;
+            }
+        }
+        std::str::from_utf8(text).ok()
+    }
+
+    /// Appends the response of an upstream server of `age` seconds to `response`, as [`Request::relay`]. Returns false, and
+    /// appends nothing, if it is the response to another question or is too large.
+    pub(crate) fn relay(&self, reply: &Reply, age: u32, turn: usize, response: &mut Vec<u8>) -> bool {
+        let total = reply.size() + self.payload.map_or(0, |_| OPT_BYTES);
+        let (start, end) = (response.len(), HEADER_BYTES + self.name.len());
+        if total > self.limit {
+            return false;
+        }
+        reply.append_aged(age, response);
+        let bytes = response.get_mut(start..).unwrap_or_default();
+        let asked = bytes.get_mut(HEADER_BYTES..end).filter(|asked| asked.eq_ignore_ascii_case(self.name));
+        let Some(asked) = asked else {
+            response.truncate(start);
+            return false;
+        };
+        asked.copy_from_slice(self.name);
+        let (id, recursion_desired) = (self.id, self.recursion_desired);
+        let wants_authentic = self.wants_authentic || self.dnssec_ok;
+        let checking_disabled = self.checking_disabled;
+        RelayHeader { id, recursion_desired, wants_authentic, checking_disabled }.write(bytes);
+        rotate_addresses(bytes, turn);
+        if self.payload.is_some() {
+            if let Some(count) = bytes.get_mut(10..12).and_then(|count| count.first_chunk_mut()) {
+                *count = u16::from_be_bytes(*count).saturating_add(1).to_be_bytes();
+            }
+            response.extend(opt_record(ResponseCode::NoError, self.dnssec_ok));
+        }
+        true
+    }
+
+    /// Appends the response with the addresses of the wanted type to `response`, rotated by `turn`. Returns false, and
+    /// appends nothing, if the question is not for addresses, there is none of the type, or the response is too large.
+    pub(crate) fn answer(
+        &self,
+        recursion_available: bool,
+        (addresses, ttl): (&[IpAddr], u32),
+        turn: usize,
+        response: &mut Vec<u8>,
+    ) -> bool {
+        let (is_v4, size) = match self.record_type {
+            A => (true, 4),
+            AAAA => (false, 16),
+            _ => return false,
+        };
+        let wanted = || addresses.iter().filter(move |address| address.is_ipv4() == is_v4);
+        let count = wanted().count();
+        let end = HEADER_BYTES + self.name.len() + 4;
+        let total = end + count * (ADDRESS_RECORD_BYTES + size) + self.payload.map_or(0, |_| OPT_BYTES);
+        let Some(count16) = u16::try_from(count).ok().filter(|count| *count > 0 && total <= self.limit)
+        else {
+            return false;
+        };
+        response.reserve(total);
+        response.extend(self.id.to_be_bytes());
+        response.push(0x84 | u8::from(self.recursion_desired));
+        response.push(u8::from(recursion_available) << 7);
+        let [count_high, count_low] = count16.to_be_bytes();
+        response.extend([0, 1, count_high, count_low, 0, 0, 0, u8::from(self.payload.is_some())]);
+        response.extend_from_slice(self.name);
+        response.extend(self.record_type.to_be_bytes());
+        response.extend([0, 1]);
+        let first = turn % count;
+        for address in wanted().skip(first).chain(wanted().take(first)) {
+            let [type_high, type_low] = self.record_type.to_be_bytes();
+            let [ttl_a, ttl_b, ttl_c, ttl_d] = ttl.to_be_bytes();
+            let [reference, offset] = ASKED_NAME;
+            response.extend([reference, offset, type_high, type_low, 0, 1, ttl_a, ttl_b, ttl_c, ttl_d, 0]);
+            match address {
+                IpAddr::V4(address) => {
+                    response.push(4);
+                    response.extend(address.octets());
+                }
+                IpAddr::V6(address) => {
+                    response.push(16);
+                    response.extend(address.octets());
+                }
+            }
+        }
+        if self.payload.is_some() {
+            response.extend(opt_record(ResponseCode::NoError, self.dnssec_ok));
+        }
+        true
+    }
 }
 
 /// Reads an OPT record without options at the end of a message (RFC 6891 §6.1.2): the size of responses, and true if
@@ -71,6 +242,14 @@ fn read_opt(record: &[u8]) -> Option<(Option<u16>, bool)> {
     };
     let is_opt = u16::from_be_bytes([type_high, type_low]) == OPT;
     is_opt.then(|| (Some(u16::from_be_bytes([size_high, size_low])), flags & 0x80 != 0))
+}
+
+/// Encodes the OPT record of a response, without options.
+fn opt_record(code: ResponseCode, dnssec_ok: bool) -> [u8; OPT_BYTES] {
+    let [type_high, type_low] = OPT.to_be_bytes();
+    let [size_high, size_low] = u16::try_from(UDP_BYTES_MAX).unwrap_or(u16::MAX).to_be_bytes();
+    let flags = u8::from(dnssec_ok) << 7;
+    [0, type_high, type_low, size_high, size_low, code.high(), EDNS_VERSION, flags, 0, 0, 0]
 }
 
 impl Request {
@@ -109,17 +288,9 @@ impl Request {
             }
         }
         if self.has_edns {
-            bytes.extend(self.opt_record(ResponseCode::NoError));
+            bytes.extend(opt_record(ResponseCode::NoError, self.dnssec_ok));
         }
         (bytes.len() <= self.limit).then_some(bytes)
-    }
-
-    /// Encodes the OPT record of a response, without options.
-    fn opt_record(&self, code: ResponseCode) -> [u8; OPT_BYTES] {
-        let [type_high, type_low] = OPT.to_be_bytes();
-        let [size_high, size_low] = u16::try_from(UDP_BYTES_MAX).unwrap_or(u16::MAX).to_be_bytes();
-        let flags = u8::from(self.dnssec_ok) << 7;
-        [0, type_high, type_low, size_high, size_low, code.high(), EDNS_VERSION, flags, 0, 0, 0]
     }
 
     /// Returns true if the asked name is `name`, which is in lower case and has no final dot.
@@ -198,6 +369,18 @@ mod tests {
                 code: dns::ResponseCode::NoError, answers: addresses.iter().map(record).collect(), authority: Vec::new(),
                 additional: Vec::new(), chase: None,
             };
+            // Without the general way.
+            let packet = question([1, 0], 1, payload, &[]);
+            let plain = PlainRequest::read(&packet, transport).unwrap();
+            let mut bytes = vec![0xff];
+            let v4: Vec<_> = addresses.iter().copied().filter(IpAddr::is_ipv4).collect();
+            let of_type = Answer { answers: v4.iter().map(record).collect(), ..answer.clone() };
+            if plain.answer(true, (&addresses, ttl), turn, &mut bytes) {
+                prop_assert_eq!(&bytes[1..], request.answer_any(&of_type, Vec::new(), turn));
+            } else {
+                prop_assert!(v4.is_empty() || v4.len() > 10);
+                prop_assert_eq!(bytes.len(), 1);
+            }
             if let Some(bytes) = request.encode_addresses(&answer, turn) {
                 prop_assert_eq!(bytes, request.answer_any(&answer, Vec::new(), turn));
             } else {
@@ -214,7 +397,14 @@ mod tests {
             // Bytes after the message.
             assert!(read(&question([1, 0], 1, payload, &[0]), Transport::Udp, true).is_none(), "{payload:?}");
         }
-        let request = read(&question([1, 0], 1, None, &[]), Transport::Udp, true).unwrap();
+        let packet = question([1, 0], 1, None, &[]);
+        let mut buffer = [0; NAME_BYTES_MAX];
+        let plain = PlainRequest::read(&packet, Transport::Udp).unwrap();
+        assert_eq!(plain.host_name(&mut buffer), Some("web.shop.svc.cluster.local"));
+        let mut dotted = packet.clone();
+        dotted[14] = b'.';
+        assert_eq!(PlainRequest::read(&dotted, Transport::Udp).unwrap().host_name(&mut buffer), None);
+        let request = read(&packet, Transport::Udp, true).unwrap();
         assert!(request.is_about("web.shop.svc.cluster.local"));
         for other in ["web.shop.svc.cluster", "a.web.shop.svc.cluster.local", "wec.shop.svc.cluster.local"] {
             assert!(!request.is_about(other), "{other}");

@@ -44,6 +44,8 @@ pub(crate) enum ReplyKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reply {
     bytes: Vec<u8>,
+    /// Positions of the times of the records.
+    ttls: Box<[u16]>,
     /// Meaning of the response.
     pub(crate) kind: ReplyKind,
     /// Time in seconds for which the response may be cached; 0 if it must not be cached.
@@ -105,7 +107,9 @@ impl Reply {
             // Without an OPT record, only codes below 16 can be encoded.
             metadata.response_code = ResponseCode::ServFail;
         }
-        Some(Self { bytes: message.to_vec().ok()?, kind, lifetime })
+        let bytes = message.to_vec().ok()?;
+        let ttls = places(&bytes).filter_map(|place| u16::try_from(place.ttl.start).ok()).collect();
+        Some(Self { bytes, ttls, kind, lifetime })
     }
 
     /// Size of the response in bytes.
@@ -125,13 +129,27 @@ impl Reply {
 
     fn with_ttls(&self, change: impl Fn(u32) -> u32) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
-        for place in places(&self.bytes) {
-            let Some(slot) = bytes.get_mut(place.ttl).and_then(|slot| slot.first_chunk_mut::<4>()) else {
-                break;
-            };
-            *slot = change(u32::from_be_bytes(*slot)).to_be_bytes();
-        }
+        self.change_ttls(&mut bytes, change);
         bytes
+    }
+
+    /// Appends the response with the times that remain after `age` seconds.
+    pub(super) fn append_aged(&self, age: u32, bytes: &mut Vec<u8>) {
+        let start = bytes.len();
+        bytes.extend_from_slice(&self.bytes);
+        if let Some(copy) = bytes.get_mut(start..) {
+            self.change_ttls(copy, |ttl| ttl.saturating_sub(age));
+        }
+    }
+
+    /// Changes the times of a copy of the response.
+    fn change_ttls(&self, bytes: &mut [u8], change: impl Fn(u32) -> u32) {
+        for at in &self.ttls {
+            let slot = bytes.get_mut(usize::from(*at)..).and_then(|slot| slot.first_chunk_mut::<4>());
+            if let Some(slot) = slot {
+                *slot = change(u32::from_be_bytes(*slot)).to_be_bytes();
+            }
+        }
     }
 }
 
@@ -169,7 +187,7 @@ fn negative_ttl(authority: &[Record]) -> Option<u32> {
 }
 
 /// Encodes a name without compression.
-pub(super) fn wire_form(name: &Name) -> Vec<u8> {
+pub(crate) fn wire_form(name: &Name) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(name.len() + 1);
     for label in name {
         bytes.push(u8::try_from(label.len()).unwrap_or(0));
@@ -183,6 +201,9 @@ pub(super) fn wire_form(name: &Name) -> Vec<u8> {
 pub(super) fn rotate_addresses(bytes: &mut [u8], turn: usize) {
     const ADDRESSES: [u16; 2] = [1, 28];
     let count = bytes.get(6..8).and_then(|count| count.first_chunk()).map_or(0, |it| u16::from_be_bytes(*it));
+    if count < 2 {
+        return;
+    }
     let places: Vec<_> = places(bytes).take(usize::from(count)).collect();
     let Some(first) = places.iter().find(|place| ADDRESSES.contains(&place.record_type)) else { return };
     let set: Vec<_> = places

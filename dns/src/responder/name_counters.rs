@@ -13,7 +13,7 @@ use std::{
 
 use model::wire::dns_names::{DNS_NAMES_MAX, DnsNamesReport, NameCounts, QuestionCounts};
 
-use crate::message::{ResponseClass, name_of_response, response_class};
+use crate::message::{NAME_BYTES_MAX, ResponseClass, name_of_response, response_class};
 
 /// Number of tables.
 const TABLES: usize = 16;
@@ -39,11 +39,26 @@ struct NameTable {
     previous: NameWindow,
 }
 
+/// Numbers of one window. The names, their hashes and their numbers are in lists with the same order, so that a search
+/// reads few bytes.
 #[derive(Debug, Default)]
 struct NameWindow {
     total: QuestionCounts,
-    /// Numbers by name in wire format and lower case, with the part of the questions that was inherited.
-    names: BTreeMap<Box<[u8]>, (QuestionCounts, u64)>,
+    hashes: Vec<u64>,
+    names: Vec<NameEntry>,
+    /// Lower bound of the numbers of questions. The numbers only rise.
+    fewest: u64,
+    /// Position at which the search for a name with the fewest questions goes on.
+    next: usize,
+}
+
+/// Name in wire format and lower case with its numbers.
+#[derive(Debug)]
+struct NameEntry {
+    name: Vec<u8>,
+    counts: QuestionCounts,
+    /// Part of the questions that was inherited.
+    inherited: u64,
 }
 
 impl Default for NameCounters {
@@ -55,7 +70,12 @@ impl Default for NameCounters {
 impl NameCounters {
     /// Counts the question that a response repeats. A response without a question, as to a malformed request, is not counted.
     pub(crate) fn record(&self, response: &[u8]) {
-        self.record_at(response, self.start.elapsed());
+        self.record_at(response, self.now());
+    }
+
+    /// Returns the time since the start, which [`Self::record_name`] needs.
+    pub(super) fn now(&self) -> Duration {
+        self.start.elapsed()
     }
 
     /// Returns the numbers of the last two minutes.
@@ -64,19 +84,30 @@ impl NameCounters {
     }
 
     fn record_at(&self, response: &[u8], now: Duration) {
-        let Some(name) = name_of_response(response) else { return };
+        if let Some(name) = name_of_response(response) {
+            self.record_name(name, response_class(response), now);
+        }
+    }
+
+    /// Counts a question for a name in wire format, in any case of letters.
+    pub(super) fn record_name(&self, name: &[u8], class: ResponseClass, now: Duration) {
+        let mut buffer = [0; NAME_BYTES_MAX];
+        let Some(lower) = buffer.get_mut(..name.len()) else { return };
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        let name = &*lower;
         let mut counts = QuestionCounts { questions: 1, ..QuestionCounts::default() };
-        match response_class(response) {
+        match class {
             ResponseClass::Answer => {}
             ResponseClass::NoName => counts.missing = 1,
             ResponseClass::Error => counts.failed = 1,
         }
-        let hash = self.hasher.hash_one(&name);
+        let hash = self.hasher.hash_one(name);
         let index = usize::try_from(hash % (TABLES as u64)).unwrap_or(0);
         let Some(table) = self.tables.get(index) else { return };
         let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
         table.advance(now);
-        table.current.add(&name, &counts);
+        table.current.add(hash, name, &counts);
     }
 
     fn report_at(&self, now: Duration) -> DnsNamesReport {
@@ -87,8 +118,8 @@ impl NameCounters {
             table.advance(now);
             for window in [&table.previous, &table.current] {
                 total.add(&window.total);
-                for (name, (counts, inherited)) in &window.names {
-                    let entry = all.entry(name.to_vec()).or_default();
+                for NameEntry { name, counts, inherited } in &window.names {
+                    let entry = all.entry(name.clone()).or_default();
                     entry.0.add(counts);
                     entry.1 += inherited;
                 }
@@ -126,24 +157,42 @@ impl NameTable {
 }
 
 impl NameWindow {
-    fn add(&mut self, name: &[u8], counts: &QuestionCounts) {
+    fn add(&mut self, hash: u64, name: &[u8], counts: &QuestionCounts) {
         self.total.add(counts);
-        if let Some((known, _)) = self.names.get_mut(name) {
-            known.add(counts);
+        let mut same = self.hashes.iter().zip(&mut self.names);
+        if let Some((_, entry)) = same.find(|(known, entry)| **known == hash && entry.name == name) {
+            entry.counts.add(counts);
             return;
         }
-        let mut inherited = 0;
-        if self.names.len() >= NAMES_MAX {
-            let fewest = self.names.iter().min_by_key(|(_, (counts, _))| counts.questions);
-            if let Some((name, questions)) =
-                fewest.map(|(name, (counts, _))| (name.clone(), counts.questions))
-            {
-                self.names.remove(&name);
-                inherited = questions;
-            }
+        if self.names.len() < NAMES_MAX {
+            self.hashes.push(hash);
+            self.names.push(NameEntry { name: name.to_vec(), counts: *counts, inherited: 0 });
+            return;
         }
-        let counts = QuestionCounts { questions: counts.questions + inherited, ..*counts };
-        self.names.insert(name.into(), (counts, inherited));
+        let position = self.position_of_fewest();
+        let (Some(entry), Some(known)) = (self.names.get_mut(position), self.hashes.get_mut(position)) else {
+            return;
+        };
+        *known = hash;
+        // The memory of the name is used again.
+        entry.name.clear();
+        entry.name.extend_from_slice(name);
+        entry.inherited = entry.counts.questions;
+        entry.counts = QuestionCounts { questions: counts.questions + entry.inherited, ..*counts };
+    }
+
+    /// Returns the position of a name with the fewest questions. Takes constant time on average: the search goes on after
+    /// the last name that was found, and begins again only when all names have more questions.
+    fn position_of_fewest(&mut self) -> usize {
+        let is_least = |entry: &NameEntry, fewest| entry.counts.questions <= fewest;
+        let mut rest = self.names.iter().enumerate().skip(self.next);
+        let found = rest.find(|(_, entry)| is_least(entry, self.fewest)).map(|(position, _)| position);
+        let position = found.unwrap_or_else(|| {
+            self.fewest = self.names.iter().map(|entry| entry.counts.questions).min().unwrap_or(0);
+            self.names.iter().position(|entry| is_least(entry, self.fewest)).unwrap_or(0)
+        });
+        self.next = position;
+        position
     }
 }
 

@@ -1,6 +1,11 @@
 //! Reports of the server about itself to every control server, which shows them to people. Answers do not depend on them.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{
+    fs,
+    hash::{BuildHasher as _, RandomState},
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use client::{Client, Request};
 use model::{
@@ -14,18 +19,23 @@ use model::{
 };
 use tokio::{
     sync::watch,
-    time::{MissedTickBehavior, interval, timeout},
+    time::{Instant, MissedTickBehavior, interval_at, timeout},
 };
 
 use crate::{forward::Forwarder, metrics::Metrics, responder::NameCounters};
 
 /// Interval of the reports.
 const INTERVAL: Duration = Duration::from_secs(DNS_REPORT_INTERVAL_SECS);
+/// Time from the start to the first report, in which the server usually receives the state. A restart is no problem to report.
+const FIRST_AFTER: Duration = Duration::from_secs(2);
 /// Maximum time for a report to one control server, so that one that hangs does not make others take this server for
 /// silent.
 const SEND_TIME_MAX: Duration = Duration::from_secs(2);
 /// Version in the reports.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Random identifier of this process in the reports.
+static INSTANCE: LazyLock<String> = LazyLock::new(|| format!("{:016x}", RandomState::new().hash_one(0)));
 
 /// Sender of the reports.
 pub(crate) struct StatusReporter {
@@ -50,7 +60,7 @@ impl StatusReporter {
             return std::future::pending().await;
         };
         let path = format!("/v1/dns/servers/{name}/report");
-        let mut tick = interval(INTERVAL);
+        let mut tick = interval_at(Instant::now() + FIRST_AFTER, INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // A rejection is logged when it begins, such as that of a token without permission.
         let mut has_failed = vec![false; self.servers];
@@ -85,6 +95,7 @@ impl StatusReporter {
         let upstreams = upstreams.into_iter().filter(|one| one.server.len() <= DNS_TEXT_BYTES_MAX);
         DnsServerReport {
             version: VERSION.to_owned(),
+            instance: INSTANCE.clone(),
             connected: self.metrics.connected.get() == 1,
             revision: zone.as_ref().map(|zone| zone.snapshot().revision()),
             zones: zone.as_deref().map(zones).unwrap_or_default(),

@@ -15,11 +15,12 @@ use super::serial::numbered;
 use crate::metrics::Metrics;
 
 /// Kinds whose objects have an influence on the zone.
-pub(crate) const KINDS: [Kind; 9] = [
+pub(crate) const KINDS: [Kind; 10] = [
     Kind::Node,
     Kind::DnsZone,
     Kind::Gateway,
     Kind::HttpRoute,
+    Kind::TlsRoute,
     Kind::Workload,
     Kind::Service,
     Kind::EndpointSet,

@@ -16,7 +16,7 @@ const LINE_BYTES_MAX: usize = 4096;
 /// Maximum number of digits of a length. Longer numbers could overflow in another program.
 const DIGITS_MAX: usize = 15;
 /// First bytes of an HTTP/2 connection (RFC 9113 §3.4), up to the end of the part that looks like a head.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
 /// Bytes in the place of a refused request. They are no request, so that the server answers with 400 and closes the
 /// connection, after the responses to earlier requests.
 const NO_REQUEST: &[u8] = b"\0\r\n\r\n";
@@ -95,6 +95,11 @@ impl RequestGate {
             out.append(&mut self.line);
         }
         self.framing = Framing::Passing;
+    }
+
+    /// Gives memory back beyond a capacity in bytes.
+    pub(crate) fn shrink_to(&mut self, bytes: usize) {
+        self.line.shrink_to(bytes);
     }
 
     pub(crate) fn is_passing(&self) -> bool {

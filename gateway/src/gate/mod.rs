@@ -6,5 +6,5 @@ mod stream;
 
 pub(crate) use self::{
     machine::HEAD_BYTES_MAX,
-    stream::{ConnectionState, GateStream, GateTimes, OpenRequest},
+    stream::{ConnectionState, GateStream, GateTimes, HttpVersion, OpenRequest},
 };

@@ -1,14 +1,16 @@
 //! Connection of a client, whose bytes pass the gate before the HTTP server reads them.
 
 use std::{
+    future::poll_fn,
     io,
+    mem::MaybeUninit,
     net::IpAddr,
     pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -17,12 +19,24 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Instant, Sleep, sleep},
 };
+use tokio_util::sync::CancellationToken;
 
-use super::machine::{GatePhase, RequestGate};
+use super::machine::{GatePhase, PREFACE, RequestGate};
 use crate::metrics::{ConnectionEnd, Metrics};
 
 /// Number of bytes that are read at once.
 const READ_BYTES: usize = 8 * 1024;
+/// Capacity in bytes that a connection keeps while it waits for a request. Most heads are shorter.
+const KEPT_BYTES: usize = 512;
+
+/// Version of HTTP that a client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HttpVersion {
+    /// HTTP/1.0 or HTTP/1.1, or bytes that are no request.
+    Http1,
+    /// HTTP/2, with or without TLS.
+    Http2,
+}
 
 /// Limits of the time of a client.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +56,8 @@ pub(crate) struct ConnectionState {
     pub(crate) port: Port,
     /// Server name of the TLS connection in lower case, which is empty if the client sent none; `None` without TLS.
     pub(crate) server_name: Option<String>,
+    /// Cancelled when the client is to open another connection for its next request.
+    pub(crate) leaving: CancellationToken,
     is_tunnel: AtomicBool,
     requests: AtomicUsize,
 }
@@ -51,8 +67,14 @@ pub(crate) struct ConnectionState {
 pub(crate) struct OpenRequest(Arc<ConnectionState>);
 
 impl ConnectionState {
-    pub(crate) const fn new(peer: IpAddr, port: Port, server_name: Option<String>) -> Self {
-        Self { peer, port, server_name, is_tunnel: AtomicBool::new(false), requests: AtomicUsize::new(0) }
+    pub(crate) const fn new(
+        peer: IpAddr,
+        port: Port,
+        server_name: Option<String>,
+        leaving: CancellationToken,
+    ) -> Self {
+        let (is_tunnel, requests) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Self { peer, port, server_name, leaving, is_tunnel, requests }
     }
 
     /// Notes that the bytes after the response belong to another protocol.
@@ -77,7 +99,6 @@ impl Drop for OpenRequest {
 pub(crate) struct GateStream<S> {
     inner: S,
     gate: RequestGate,
-    buffer: Box<[u8]>,
     /// Bytes to hand over, and the number of those that were.
     ready: (Vec<u8>, usize),
     deadline: Pin<Box<Sleep>>,
@@ -96,7 +117,6 @@ impl<S> GateStream<S> {
         Self {
             inner,
             gate: RequestGate::new(),
-            buffer: vec![0; READ_BYTES].into_boxed_slice(),
             ready: (Vec::new(), 0),
             deadline: Box::pin(sleep(times.idle)),
             times,
@@ -116,6 +136,10 @@ impl<S> GateStream<S> {
         if *from == bytes.len() {
             bytes.clear();
             *from = 0;
+            if self.gate.phase() == GatePhase::Idle {
+                bytes.shrink_to(KEPT_BYTES);
+                self.gate.shrink_to(KEPT_BYTES);
+            }
         }
         has_bytes
     }
@@ -148,6 +172,51 @@ impl<S> GateStream<S> {
     }
 }
 
+impl<S: AsyncRead + Unpin> GateStream<S> {
+    /// Waits for the first request, and returns the version of HTTP that the client speaks. Returns `None` if the
+    /// client sent nothing.
+    ///
+    /// # Errors
+    /// Returns the error that ended the connection.
+    pub(crate) async fn version(&mut self) -> io::Result<Option<HttpVersion>> {
+        poll_fn(|cx| {
+            loop {
+                let (bytes, _) = &self.ready;
+                if !bytes.is_empty() || self.gate.is_refused() {
+                    let is_http2 = bytes.starts_with(PREFACE);
+                    let version = if is_http2 { HttpVersion::Http2 } else { HttpVersion::Http1 };
+                    return Poll::Ready(Ok(Some(version)));
+                }
+                if ready!(self.poll_more(cx))? == 0 {
+                    return Poll::Ready(Ok(None));
+                }
+            }
+        })
+        .await
+    }
+
+    /// Passes further bytes of the client through the gate, and returns their number, which is 0 at the end.
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        // On the stack, because thousands of connections wait here for their next request.
+        let mut space = [MaybeUninit::uninit(); READ_BYTES];
+        let mut read = ReadBuf::uninit(&mut space);
+        match Pin::new(&mut self.inner).poll_read(cx, &mut read) {
+            Poll::Pending => return self.poll_deadline(cx).map_ok(|()| 0),
+            Poll::Ready(outcome) => outcome?,
+        }
+        let bytes = read.filled();
+        if !bytes.is_empty() {
+            let before = self.gate.phase();
+            self.gate.accept(bytes, &mut self.ready.0);
+            if self.gate.is_refused() {
+                self.metrics.end(ConnectionEnd::Malformed);
+            }
+            self.set_deadline(before);
+        }
+        Poll::Ready(Ok(bytes.len()))
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for GateStream<S> {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -165,19 +234,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for GateStream<S> {
             if this.gate.is_passing() {
                 return Pin::new(&mut this.inner).poll_read(cx, buffer);
             }
-            let mut read = ReadBuf::new(&mut this.buffer);
-            match Pin::new(&mut this.inner).poll_read(cx, &mut read) {
-                Poll::Pending => return this.poll_deadline(cx),
-                Poll::Ready(Ok(())) if !read.filled().is_empty() => {
-                    let before = this.gate.phase();
-                    let bytes = read.filled();
-                    this.gate.accept(bytes, &mut this.ready.0);
-                    if this.gate.is_refused() {
-                        this.metrics.end(ConnectionEnd::Malformed);
-                    }
-                    this.set_deadline(before);
-                }
-                Poll::Ready(ended) => return Poll::Ready(ended),
+            if ready!(this.poll_more(cx))? == 0 {
+                return Poll::Ready(Ok(()));
             }
         }
     }

@@ -103,10 +103,22 @@ struct SharedBody {
     is_begun: AtomicBool,
 }
 
+/// Failure of a client to send the body of its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BodyFailure {
+    /// The body is malformed, or it is cut off.
+    Malformed,
+    /// The client made no progress for too long.
+    Timeout,
+}
+
 /// Body of a client, and the copy of its parts for mirrors.
 struct CopiedBody {
     body: IdleBody,
     copy: Option<BodyCopy>,
+    /// Time at which the last part was read, or that of the request.
+    read_at: Instant,
+    failure: Option<BodyFailure>,
 }
 
 struct BodyCopy {
@@ -138,7 +150,8 @@ impl CopiedBody {
 
 impl RequestBody {
     pub(super) fn new(inner: Incoming, idle: Duration) -> Self {
-        let inner = Mutex::new(CopiedBody { body: IdleBody::new(inner, idle, None), copy: None });
+        let body = IdleBody::new(inner, idle, None);
+        let inner = Mutex::new(CopiedBody { body, copy: None, read_at: Instant::now(), failure: None });
         Self(BodySource::Client(Arc::new(SharedBody { inner, is_begun: AtomicBool::new(false) })))
     }
 
@@ -159,6 +172,22 @@ impl RequestBody {
         copies
     }
 
+    /// Returns the time at which the last part was read, or that of the request if there was none yet.
+    pub(super) fn read_at(&self) -> Option<Instant> {
+        match &self.0 {
+            BodySource::Client(shared) => Some(shared.lock().read_at),
+            BodySource::Copy(_) => None,
+        }
+    }
+
+    /// Returns the failure of the client, if the body did not arrive as a whole because of it.
+    pub(super) fn failure(&self) -> Option<BodyFailure> {
+        match &self.0 {
+            BodySource::Client(shared) => shared.lock().failure,
+            BodySource::Copy(_) => None,
+        }
+    }
+
     /// Returns true if an attempt has read a part of the body.
     pub(super) fn is_begun(&self) -> bool {
         match &self.0 {
@@ -177,6 +206,7 @@ impl SharedBody {
         let mut inner = self.lock();
         let polled = ready!(Pin::new(&mut inner.body).poll_frame(cx));
         self.is_begun.store(true, Ordering::Relaxed);
+        inner.read_at = Instant::now();
         match &polled {
             Some(Ok(frame)) => {
                 if let Some(part) = frame.data_ref() {
@@ -187,7 +217,12 @@ impl SharedBody {
                     inner.finish();
                 }
             }
-            Some(Err(_)) => inner.copy = None,
+            Some(Err(error)) => {
+                inner.copy = None;
+                let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+                let is_timeout = kind == Some(io::ErrorKind::TimedOut);
+                inner.failure = Some(if is_timeout { BodyFailure::Timeout } else { BodyFailure::Malformed });
+            }
             None => inner.finish(),
         }
         Poll::Ready(polled)

@@ -1,6 +1,6 @@
 //! Forwarding of requests to endpoints, with further attempts at other endpoints.
 
-use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::Future, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header, uri::PathAndQuery,
@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     Forwarding, Proxy,
-    body::{AccessRecord, Content, RequestBody},
+    body::{AccessRecord, BodyFailure, Content, RequestBody},
     filters,
     head::{RequestOrigin, accepts_trailers, is_websocket, remove_hop_headers, set_forwarded},
     is_idempotent,
@@ -37,19 +37,25 @@ pub(super) enum ForwardFailure {
     NoEndpoint,
     /// The new path or an endpoint forms no valid address.
     InvalidTarget,
-    /// The connection to the endpoint failed, or the response is malformed.
+    /// No connection to an endpoint is possible.
+    Unreachable,
+    /// The endpoint ended the connection without a response, or the response is malformed.
     Upstream,
     /// The endpoint did not begin its response in time.
     Timeout,
+    /// The client did not send the body of its request.
+    Client(BodyFailure),
 }
 
 impl ForwardFailure {
     pub(super) const fn status(self) -> StatusCode {
         match self {
-            Self::NoEndpoint => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoEndpoint | Self::Unreachable => StatusCode::SERVICE_UNAVAILABLE,
             Self::InvalidTarget => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Upstream => StatusCode::BAD_GATEWAY,
             Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
+            Self::Client(BodyFailure::Malformed) => StatusCode::BAD_REQUEST,
+            Self::Client(BodyFailure::Timeout) => StatusCode::REQUEST_TIMEOUT,
         }
     }
 
@@ -57,8 +63,11 @@ impl ForwardFailure {
         match self {
             Self::NoEndpoint => "the backend has no endpoint in service",
             Self::InvalidTarget => "the route leads to an invalid path",
+            Self::Unreachable => "the backend accepts no connections",
             Self::Upstream => "the backend did not answer",
             Self::Timeout => "the backend did not answer in time",
+            Self::Client(BodyFailure::Malformed) => "the body of the request is malformed or incomplete",
+            Self::Client(BodyFailure::Timeout) => "the body of the request did not arrive in time",
         }
     }
 }
@@ -114,7 +123,7 @@ struct TimeLimits {
     end: Option<Instant>,
     /// Maximum time of one attempt with its response.
     attempt: Option<Duration>,
-    /// Maximum time for the head of a response.
+    /// Maximum time from the last part of the request to the head of the response.
     head: Option<Duration>,
 }
 
@@ -129,12 +138,31 @@ impl TimeLimits {
         }
     }
 
-    /// Returns the ends of an attempt that begins now: that of the head of its response, and that of the whole response.
-    fn ends(&self) -> (Option<Instant>, Option<Instant>) {
-        let after = |limit: Option<Duration>| limit.map(|limit| Instant::now() + limit);
-        let earlier = |one: Option<Instant>, other| one.into_iter().chain(other).min();
-        let end = earlier(self.end, after(self.attempt));
-        (earlier(end, after(self.head)), end)
+    /// Returns the end of an attempt that begins now, with its response.
+    fn end_of_attempt(&self) -> Option<Instant> {
+        let attempt = self.attempt.map(|limit| Instant::now() + limit);
+        self.end.into_iter().chain(attempt).min()
+    }
+
+    /// Waits for the head of a response. The limit for it begins when the last part of the body has been read, so that a
+    /// long upload that makes progress is not cut. Returns `None` at the end of the time.
+    async fn wait_head<T>(
+        &self,
+        end: Option<Instant>,
+        body: &RequestBody,
+        sending: impl Future<Output = T>,
+    ) -> Option<T> {
+        let begun = Instant::now();
+        let mut sending = pin!(sending);
+        loop {
+            let silent = self.head.map(|limit| body.read_at().map_or(begun, |at| at.max(begun)) + limit);
+            let sent = within(end.into_iter().chain(silent).min(), sending.as_mut()).await;
+            let is_over = end.is_some_and(|end| Instant::now() >= end);
+            let has_progress = body.read_at() > silent.zip(self.head).map(|(until, limit)| until - limit);
+            if sent.is_some() || is_over || !has_progress {
+                return sent;
+            }
+        }
     }
 }
 
@@ -261,8 +289,9 @@ impl Proxy {
             record.endpoint = Some(endpoint.address());
             tried.push(endpoint.address());
             let request = outgoing.request(endpoint.address(), protocol)?;
-            let (head_end, end) = limits.ends();
-            let sent = within(head_end, self.upstream.send(request, protocol, &endpoint)).await;
+            let end = limits.end_of_attempt();
+            let sending = self.upstream.send(request, protocol, &endpoint);
+            let sent = limits.wait_head(end, &outgoing.body, sending).await;
             let is_last = outgoing.body.is_begun() || tried.len() >= retry.attempts_max;
             let (failure, may_repeat) = match sent {
                 Some(Ok(response)) if is_last || !retry.codes.contains(&response.status().as_u16()) => {
@@ -271,7 +300,10 @@ impl Proxy {
                 Some(Ok(_)) => (ForwardFailure::Upstream, true),
                 Some(Err(SendError::Connect(error))) => {
                     tracing::debug!(endpoint = %endpoint.address(), error, "no connection to an endpoint");
-                    (ForwardFailure::Upstream, true)
+                    (ForwardFailure::Unreachable, true)
+                }
+                Some(Err(SendError::Exchange(_))) if let Some(failure) = outgoing.body.failure() => {
+                    return Err(ForwardFailure::Client(failure));
                 }
                 Some(Err(SendError::Exchange(error))) => {
                     tracing::debug!(endpoint = %endpoint.address(), error, "no response of an endpoint");

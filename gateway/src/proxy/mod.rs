@@ -10,7 +10,7 @@ mod tests;
 
 use std::{borrow::Cow, convert::Infallible, sync::Arc, time::Duration};
 
-use http::{Method, Request, Response, StatusCode, header};
+use http::{Method, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use ipnet::IpNet;
 use model::http::{
@@ -52,6 +52,8 @@ pub(crate) struct Proxy {
 enum Step {
     /// The gateway answers itself.
     Answer { status: StatusCode, text: &'static str, headers: CorsHeaders, rule: Option<Arc<CompiledRule>> },
+    /// The gateway answers an ACME server, which verifies a host name.
+    Challenge { answer: String },
     /// An endpoint answers.
     Forward(Forwarding),
 }
@@ -80,7 +82,7 @@ impl Proxy {
     ) -> Result<Response<ResponseBody>, Infallible> {
         let mut record = AccessRecord::new(&self, &connection, &request);
         let state = self.states.borrow().clone();
-        let is_head = request.method() == Method::HEAD;
+        let (is_head, is_http2) = (request.method() == Method::HEAD, request.version() == Version::HTTP_2);
         let step = match (Target::of(&request), state) {
             (Err(text), _) => answer_of(StatusCode::BAD_REQUEST, text),
             (_, None) => answer_of(StatusCode::SERVICE_UNAVAILABLE, "the routes are not known yet"),
@@ -93,6 +95,7 @@ impl Proxy {
                 filters::modify_response(response.headers_mut(), of_rule);
                 (response, rule)
             }
+            Step::Challenge { answer } => (Response::new(body::Content::text(answer)), None),
             Step::Forward(forwarding) => {
                 let response = self.forward(&connection, request, &forwarding, &mut record).await;
                 let mut response =
@@ -106,7 +109,11 @@ impl Proxy {
                 (response, Some(rule))
             }
         };
-        let (parts, body) = response.into_parts();
+        let (mut parts, body) = response.into_parts();
+        let is_last = !is_http2 && connection.leaving.is_cancelled();
+        if is_last && parts.status != StatusCode::SWITCHING_PROTOCOLS {
+            parts.headers.insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+        }
         if let Some(rule) = &of_rule {
             record.set_route(&rule.id);
         }
@@ -127,6 +134,13 @@ fn decide(
     target: &Target,
     request: &Request<Incoming>,
 ) -> Step {
+    // Requests of ACME servers are answered before routes apply, which may redirect all requests to HTTPS.
+    if connection.server_name.is_none() && [Method::GET, Method::HEAD].contains(request.method()) {
+        let answer = table.challenges.answer(connection.port, &target.host, request.uri().path());
+        if let Some(answer) = answer {
+            return Step::Challenge { answer: answer.to_owned() };
+        }
+    }
     let joined = |name: &str| {
         let mut values = request.headers().get_all(name).iter().filter_map(|value| value.to_str().ok());
         let first = values.next()?;

@@ -4,6 +4,7 @@ mod conformance;
 mod differential;
 mod grpc;
 mod limits;
+mod passthrough;
 mod secure;
 
 use std::{
@@ -33,13 +34,14 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Semaphore, watch},
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::task::TaskTracker;
 
 use super::{COPIES_MAX, Proxy, ProxyOptions};
 use crate::{
     gate::GateTimes,
+    handover::{InheritedSockets, OpenSockets},
     keys::{CertificateRing, Certificates},
-    listen::{Front, Listeners},
+    listen::{End, Front, Listeners},
     metrics::Metrics,
     state::SharedState,
     upstream::Upstream,
@@ -47,6 +49,9 @@ use crate::{
 
 /// Limit of the time without progress.
 const IDLE: Duration = Duration::from_millis(400);
+
+/// Limit of the time for the head of a response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(600);
 
 /// Maximum time for the end of a connection.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -56,7 +61,6 @@ struct TestGateway {
     address: SocketAddr,
     states: watch::Sender<SharedState>,
     front: Arc<Front>,
-    stop: CancellationToken,
 }
 
 /// Endpoint of a test.
@@ -129,7 +133,7 @@ impl TestGateway {
         let metrics = Arc::new(Metrics::default());
         let options = ProxyOptions {
             trusted: Vec::new(),
-            response_timeout: Duration::from_millis(600),
+            response_timeout: RESPONSE_TIMEOUT,
             idle: IDLE,
             access_log: false,
         };
@@ -144,15 +148,22 @@ impl TestGateway {
             slots: Arc::new(Semaphore::new(10)),
             times,
             connections: TaskTracker::new(),
+            end: End::new(),
         });
         let addresses = vec![address.ip()];
-        let stop = CancellationToken::new();
-        let listeners = Listeners { addresses, states, front: Arc::clone(&front) };
-        tokio::spawn(listeners.run(stop.clone()));
+        let listeners = Listeners {
+            addresses,
+            states,
+            front: Arc::clone(&front),
+            inherited: InheritedSockets::new(),
+            sockets: OpenSockets::default(),
+            opened: watch::channel(None).0,
+        };
+        tokio::spawn(listeners.run());
         while TcpStream::connect(address).await.is_err() {
             tokio::task::yield_now().await;
         }
-        Self { address, states: sender, front, stop }
+        Self { address, states: sender, front }
     }
 
     fn change(&self, changes: Vec<ObjectChange>) {
@@ -353,6 +364,22 @@ async fn failed_attempts_are_repeated_at_other_endpoints() {
     }
 }
 
+/// A request to endpoints that refuse connections is sent as often as its rule permits, and then gets 503.
+#[tokio::test]
+async fn refused_connections_are_repeated_and_give_503() {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    let closed = socket.local_addr().unwrap().as_socket().unwrap().port();
+    let web = json!([{"name": "web", "port": 80}]);
+    let all = routes(&json!([{"backendRefs": web, "retry": {"codes": [500], "attempts": 4}}]));
+    let gateway = TestGateway::start([service("web", &[closed]), vec![all]].concat()).await;
+    for (method, failures) in [("GET", 5), ("POST", 10)] {
+        let request = format!("{method} / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+        assert!(gateway.send(&request).await.0.starts_with("http/1.1 503 "), "{method}");
+        assert_eq!(gateway.front.metrics.upstream_failures.get(), failures, "{method}");
+    }
+}
+
 /// A client of HTTP/2 without encryption gets the same answers.
 #[tokio::test]
 async fn clients_of_http2_are_answered() {
@@ -402,7 +429,7 @@ async fn idle_clients_and_the_end_of_the_process_close_connections() {
     let mut slow = gateway.connect().await;
     slow.get_mut().write_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
     tokio::time::sleep(IDLE / 4).await;
-    gateway.stop.cancel();
+    gateway.front.end.stop.cancel();
     let (head, _) = response(&mut slow).await;
     assert!(head.starts_with("http/1.1 504 "), "{head}");
     gateway.front.connections.close();

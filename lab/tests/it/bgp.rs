@@ -2,6 +2,7 @@
 //! behind both routers.
 
 mod announcing;
+mod blocks;
 mod leaving;
 mod stage;
 mod traffic;

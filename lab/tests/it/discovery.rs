@@ -2,6 +2,8 @@
 
 use std::{
     net::{IpAddr, UdpSocket},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
     time::Duration,
 };
 
@@ -18,6 +20,8 @@ use lab::{
     },
 };
 use serde_json::{Value, json};
+
+use crate::forwarding::metric;
 
 /// Objects, questions and answers of the table that the pure function is tested with.
 const OBJECTS: &str = include_str!("../../../model/tests/dns/objects.json");
@@ -180,27 +184,95 @@ fn tls_arguments(directory: &std::path::Path) -> [String; 3] {
     ]
 }
 
-/// The server gives the answers of the table over UDP, TCP and TLS, with and without EDNS, while other Services change.
+/// Changes of objects during a test.
+#[derive(Debug, Default)]
+struct ObjectChanges {
+    /// Number of changes that the DNS server has answered with.
+    answered: AtomicUsize,
+    stop: AtomicBool,
+}
+
+/// Stops a thread when it is dropped, also after a failed assertion.
+struct StopGuard<'a>(&'a AtomicBool);
+
+impl Drop for StopGuard<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl ObjectChanges {
+    /// Writes the Services of the table with other labels, and creates, changes and deletes a headless Service, until it is
+    /// stopped. Waits for the answer to each change.
+    fn run(&self, cluster: &Cluster, dns: &Dns) {
+        let name = "spare.default.svc.cluster.local";
+        let services: Vec<_> = objects().into_iter().filter(|object| object["kind"] == "Service").collect();
+        while !self.stop.load(Ordering::Relaxed) {
+            let round = self.answered.load(Ordering::Relaxed);
+            let labels = services.iter().cloned().map(|mut object| {
+                object["metadata"]["labels"] = json!({ "round": round.to_string() });
+                object
+            });
+            cluster.apply_objects(&labels.collect::<Vec<_>>()).unwrap();
+            let expected = if round % 3 == 2 {
+                cluster.delete("namespaces/default/endpointsets/spare").unwrap();
+                cluster.delete("namespaces/default/services/spare").unwrap();
+                "  NXDOMAIN\n  authority cluster.local 1 SOA ".to_owned()
+            } else {
+                let address = format!("10.1.99.{}", round % 200);
+                let service = json!({ "kind": "Service", "metadata": { "name": "spare" }, "spec": { "clusterIP": "None", "ports": [{ "port": 80 }] } });
+                let endpoints = json!({ "kind": "EndpointSet", "metadata": { "name": "spare" }, "spec": { "service": "spare", "endpoints": [{ "address": address }] } });
+                cluster.apply_objects(&[service, endpoints]).unwrap();
+                format!("  NOERROR\n  answer {name} 1 A {address}")
+            };
+            wait::until_true("the change", || dns.one(name, "A").starts_with(&expected)).unwrap();
+            self.answered.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The server gives the answers of the table over UDP, TCP and TLS, over IPv4 and IPv6, with and without EDNS, while the Services of the
+/// table and others change.
 #[test]
 fn f164_dig_gets_the_answers_of_the_table() {
     let cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();
     cluster.apply_objects(&objects()).unwrap();
     let files = tempfile::tempdir().unwrap();
     let tls = tls_arguments(files.path());
-    let mut dns = start(&cluster, &tls.each_ref().map(String::as_str));
+    let [listen, certificate, key] = tls.each_ref().map(String::as_str);
+    let mut dns = start(&cluster, &[listen, certificate, key, "--listen=[::1]:5300"]);
     dns.wait_ready();
     let table = table();
     assert!(table.len() >= 180, "{}", table.len());
     let questions: Vec<_> = table.iter().map(|(name, record_type, _)| (*name, *record_type)).collect();
     let trusted = format!("+tls-ca={}", files.path().join("certificate.pem").display());
     let encrypted = ["+tls", &trusted, "+tls-hostname=dns.example.org", "-p", TLS_PORT];
-    for options in [&["+tcp"][..], &["+bufsize=1232"], &["+tcp", "+noedns"], &encrypted] {
-        let other = json!({ "kind": "Service", "metadata": { "name": format!("other-{}", options.len()) }, "spec": { "ports": [{ "port": 80 }] } });
-        cluster.apply_objects(&[other]).unwrap();
-        for ((name, record_type, expected), found) in table.iter().zip(dns.dig(options, &questions)) {
-            assert_eq!(found, *expected, "{name} {record_type} {options:?}");
+    let passes =
+        [&["+tcp"][..], &["+bufsize=1232"], &["+tcp", "+noedns"], &["@::1", "+bufsize=1232"], &encrypted];
+    let changes = ObjectChanges::default();
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| changes.run(&cluster, &dns));
+        let _stop = StopGuard(&changes.stop);
+        for options in passes {
+            let before = (changes.answered.load(Ordering::Relaxed), metric(&dns, "tidegate_dns_revision"));
+            // At least two changes of the other Service are within the questions of each pass.
+            while changes.answered.load(Ordering::Relaxed) < before.0 + 2 && !writer.is_finished() {
+                for ((name, record_type, expected), found) in table.iter().zip(dns.dig(options, &questions)) {
+                    assert_eq!(found, *expected, "{name} {record_type} {options:?}");
+                }
+            }
+            assert!(metric(&dns, "tidegate_dns_revision") > before.1);
         }
-    }
+    });
+    // A changed certificate is used without a restart.
+    tls_arguments(files.path());
+    let arguments =
+        ["@127.0.0.1", "-p", TLS_PORT, "+tls", &trusted, "+tls-hostname=dns.example.org", "+short"];
+    let arguments = [&arguments[..], &["web.shop.svc.cluster.local"]].concat();
+    wait::until_true("the new certificate", || {
+        dns.namespace.run("dig", &arguments).is_ok_and(|text| text.trim() == "10.96.0.10")
+    })
+    .unwrap();
     // The spelling of the question is repeated (0x20), and a message without EDNS has none in its answer.
     let name = "WeB.sHoP.svc.Cluster.Local";
     let text = dns.namespace.run("dig", &["@127.0.0.1", "-p", "5300", "+noedns", name]).unwrap();

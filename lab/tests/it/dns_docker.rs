@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use lab::{
     host::{netns::Namespace, wait},
     processes::{
@@ -101,12 +101,69 @@ impl DockerStage {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
+    /// Runs the image of the DNS server without privileges, as the manifest for Kubernetes does, and asks it over UDP and TCP.
+    fn answers_from_the_image(&self) {
+        let program = binaries::find("tidegate-dns").unwrap();
+        let mut make = Command::new(root().join("packaging/container/images.sh"));
+        make.arg(program.parent().unwrap()).arg("tidegate-dns").env("DOCKER_BUILDKIT", "0");
+        let made = self.engine.output(make).unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        self.namespace.sysctl("net/ipv4/ip_unprivileged_port_start", "53").unwrap();
+        let mounts = ["dns.token", "ca.crt"]
+            .map(|name| format!("--volume={}:/run/tidegate/{name}:ro", self.path(name)));
+        let flags = [
+            "run",
+            "--detach",
+            "--name=dns",
+            "--network=host",
+            "--cap-drop=ALL",
+            "--read-only",
+            "--security-opt=no-new-privileges",
+            "--tmpfs=/var/lib/tidegate-dns:uid=65532,mode=700",
+        ];
+        let image = String::from_utf8(made.stdout).unwrap();
+        let arguments = [
+            image.trim().to_owned(),
+            format!("--api={API}"),
+            "--token-file=/run/tidegate/dns.token".to_owned(),
+            "--ca-file=/run/tidegate/ca.crt".to_owned(),
+            "--listen=127.0.0.9".to_owned(),
+            "--status-listen=127.0.0.9:7443".to_owned(),
+            "--state-dir=/var/lib/tidegate-dns".to_owned(),
+            "--name=image".to_owned(),
+        ];
+        let all: Vec<&str> =
+            flags.into_iter().chain(mounts.iter().chain(&arguments).map(String::as_str)).collect();
+        self.engine.docker(&all).unwrap();
+        for transport in ["+notcp", "+tcp"] {
+            let ask =
+                ["+short", "+tries=1", "+time=2", transport, "@127.0.0.9", "web.shop.svc.cluster.local"];
+            wait::until("an answer of the image", || {
+                let text = self.namespace.run("dig", &ask)?;
+                ensure!(text == "10.96.0.10\n", "{text}; {}", self.engine.docker(&["logs", "dns"])?);
+                Ok(())
+            })
+            .unwrap();
+        }
+        let pid = self.engine.docker(&["inspect", "--format={{.State.Pid}}", "dns"]).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", pid.trim())).unwrap();
+        let field = |name: &str| {
+            let value = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            value.split_whitespace().next().unwrap().to_owned()
+        };
+        assert_eq!((field("Uid:").as_str(), field("CapEff:").as_str()), ("65532", "0000000000000000"));
+    }
+
     /// Returns the address of a name in a new container with more flags of `docker run`.
     fn resolve(&self, flags: &[&str], name: &str) -> Result<String> {
         let run = [&["run", "--rm"], flags, &[IMAGE, "/usr/bin/getent", "ahostsv4", name]].concat();
         let text = self.engine.docker(&run)?;
         Ok(text.split_whitespace().next().unwrap_or_default().to_owned())
     }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 fn start(namespace: &Namespace, directory: &Path, name: &str, arguments: &[String]) -> Process {
@@ -161,6 +218,7 @@ fn f164_f165_containers_resolve_services_by_the_setting_of_docker() {
     })
     .unwrap();
     assert!(stage.resolve(&client, "missing").is_err());
+    stage.answers_from_the_image();
     let top = stage.tidegate(&["dns", "top", "-o", "json"]).unwrap();
     let top: Value = serde_json::from_str(&top).unwrap();
     let name = |name: &str| {

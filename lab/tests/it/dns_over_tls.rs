@@ -1,4 +1,4 @@
-//! Questions of `tidegate-dns` to upstream servers over TLS, with Unbound, which forwards the names of the cluster back to
+//! Questions of `tidegate-dns` to upstream servers over TLS and without it, with Unbound, which forwards the names of the cluster back to
 //! `tidegate-dns`.
 
 use std::{fs, path::Path};
@@ -20,6 +20,11 @@ const PORT: &str = "5861";
 /// Name in the setting of all servers.
 const NAME: &str = "dns.example.org";
 
+/// Difference between the port without TLS and the port with TLS of an upstream server.
+const PLAIN_OFFSET: u16 = 10;
+/// Number of addresses of `long.example.com`: too many for a response over UDP.
+const LONG: usize = 200;
+
 /// Configuration of Unbound with an address for `db.example.com`, and `tidegate-dns` for the names of the cluster.
 const UNBOUND: &str = "server:
   directory: \"PATH\"
@@ -29,6 +34,7 @@ const UNBOUND: &str = "server:
   use-syslog: no
   logfile: \"\"
   interface: 127.0.0.1@PORT
+  interface: 127.0.0.1@PLAIN
   tls-port: PORT
   tls-service-key: \"PATH/key.pem\"
   tls-service-pem: \"PATH/certificate.pem\"
@@ -37,7 +43,7 @@ const UNBOUND: &str = "server:
   module-config: \"iterator\"
   local-zone: \"example.com.\" static
   local-data: \"db.example.com. 60 IN A ADDRESS\"
-forward-zone:
+LONGforward-zone:
   name: \"cluster.local\"
   forward-addr: 127.0.0.1@5300
 remote-control:
@@ -56,7 +62,13 @@ fn start_unbound(dns: &Dns, port: &str, (certificate, key): (String, KeyPair), a
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, content: String| fs::write(directory.path().join(name), content).unwrap();
     let path = directory.path().display().to_string();
-    write("configuration", UNBOUND.replace("PATH", &path).replace("PORT", port).replace("ADDRESS", address));
+    let plain = (port.parse::<u16>().unwrap() + PLAIN_OFFSET).to_string();
+    let long: String =
+        (0..LONG).map(|n| format!("  local-data: \"long.example.com. 60 IN A 192.0.2.{n}\"\n")).collect();
+    let words = [("PATH", &*path), ("PORT", port), ("PLAIN", &plain), ("ADDRESS", address), ("LONG", &long)];
+    let configuration =
+        words.iter().fold(UNBOUND.to_owned(), |text, (word, value)| text.replace(word, value));
+    write("configuration", configuration);
     write("certificate.pem", certificate);
     write("key.pem", key.serialize_pem());
     let process = Process::start(Plan {
@@ -80,7 +92,8 @@ fn over_tls(dns: &Dns, port: &str, authority: &Path, name: &str) -> Option<Strin
 }
 
 /// F164: questions go to the upstream server with a valid certificate only, over a connection that stays open. Without this
-/// server they fail, although others answer. Unbound forwards the names of the cluster to `tidegate-dns`.
+/// server they fail, although others answer. Unbound forwards the names of the cluster to `tidegate-dns`. Without TLS, the same
+/// server is asked over UDP and TCP.
 #[test]
 fn f164_upstream_servers_over_tls_are_used_with_a_valid_certificate_only() {
     let authority_key = KeyPair::generate().unwrap();
@@ -156,4 +169,14 @@ fn f164_upstream_servers_over_tls_are_used_with_a_valid_certificate_only() {
     dns.process.start_again().unwrap();
     dns.wait_ready();
     assert_eq!(dns.one("db.example.com", "A"), "  SERVFAIL");
+
+    // Without TLS, over UDP and, for a truncated response, over TCP.
+    *dns.process.arguments_mut().last_mut().unwrap() = "--upstream=127.0.0.1:5871".to_owned();
+    dns.process.terminate().unwrap();
+    dns.process.start_again().unwrap();
+    dns.wait_ready();
+    assert_eq!(dns.one("db.example.com", "A"), answer);
+    let long = dns.dig(&["+tcp"], &[("long.example.com", "A")]).remove(0);
+    assert_eq!(long.matches("  answer long.example.com 60 A 192.0.2.").count(), LONG, "{long}");
+    assert_eq!(dns.one("missing.example.com", "A").lines().next(), Some("  NXDOMAIN"));
 }

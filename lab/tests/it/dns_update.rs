@@ -1,4 +1,4 @@
-//! Dynamic updates of a DnsZone by `nsupdate` of BIND, each a write at the control server.
+//! Dynamic updates of a DnsZone by `nsupdate` of BIND and `knsupdate` of Knot DNS, each a write at the control server.
 
 use std::fs;
 
@@ -11,12 +11,17 @@ use crate::discovery::Dns;
 pub(crate) const UPDATE_KEY: (&str, &str) =
     ("update.example.org", "dGhlIHNlY3JldCBvZiBhIHByb2dyYW0gdGhhdCB1cGRhdGU=");
 
-/// Runs `nsupdate` with commands over TCP or UDP and returns its output, which is empty after success.
+/// Runs `nsupdate` of BIND with commands over TCP or UDP and returns its output, which is empty after success.
 fn nsupdate(dns: &Dns, key: Option<(&str, &str)>, commands: &str) -> String {
+    run_update(dns, "nsupdate", key, commands)
+}
+
+/// Runs `nsupdate`, or `knsupdate` of Knot DNS, which has the same commands.
+fn run_update(dns: &Dns, program: &str, key: Option<(&str, &str)>, commands: &str) -> String {
     let key = key.map(|(name, secret)| format!("key hmac-sha256:{name} {secret}\n")).unwrap_or_default();
     let file = dns.directory().join("nsupdate");
     fs::write(&file, format!("server 127.0.0.1 5300\nzone example.org\n{key}{commands}\nsend\n")).unwrap();
-    let command = format!("nsupdate -t 20 {} 2>&1 || true", file.display());
+    let command = format!("{program} -t 20 {} 2>&1 || true", file.display());
     dns.namespace.run("sh", &["-c", &command]).unwrap().trim().to_owned()
 }
 
@@ -60,6 +65,25 @@ pub(crate) fn updates_with_a_key_are_writes(cluster: &Cluster, dns: &Dns) {
     assert_eq!(update(commands), "");
     assert_eq!(dns.one("new.example.org", "AAAA"), "  NOERROR\n  answer new.example.org 60 AAAA 2001:db8::7");
     assert!(dns.one("shop.example.org", "TXT").contains("owner=other"));
+    updates_of_knot(cluster, dns);
+}
+
+/// `knsupdate` of Knot DNS signs and writes its updates in its own way.
+fn updates_of_knot(cluster: &Cluster, dns: &Dns) {
+    let update = |key: Option<(&str, &str)>, commands: &str| run_update(dns, "knsupdate", key, commands);
+    let add = "prereq nxdomain knot.example.org.\nupdate add knot.example.org. 60 A 192.0.2.79";
+    assert_eq!(update(Some(UPDATE_KEY), add), "");
+    assert_eq!(dns.one("knot.example.org", "A"), "  NOERROR\n  answer knot.example.org 60 A 192.0.2.79");
+    let history = cluster.api.get_json("/v1/history?limit=1").unwrap();
+    assert_eq!(history["items"][0]["author"], json!("dns-key/update.example.org"), "{history}");
+    assert!(update(Some(UPDATE_KEY), add).contains("YXDOMAIN"));
+    let delete = "update delete knot.example.org. A";
+    assert!(update(None, delete).contains("REFUSED"));
+    let other = (UPDATE_KEY.0, "YW5vdGhlciBzZWNyZXQgdGhhdCBpcyB3cm9uZzEyMzQ=");
+    let output = update(Some(other), delete);
+    assert!(!output.is_empty() && dns.one("knot.example.org", "A").contains("192.0.2.79"), "{output}");
+    assert_eq!(update(Some(UPDATE_KEY), delete), "");
+    assert!(dns.one("knot.example.org", "A").starts_with("  NXDOMAIN"));
 }
 
 /// Without a control server, updates fail with SERVFAIL, which clients repeat, and answers go on.

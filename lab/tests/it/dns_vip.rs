@@ -4,9 +4,11 @@
 #![allow(clippy::print_stdout, reason = "durations are printed, never asserted")]
 
 use std::{
+    fs,
     net::UdpSocket,
+    path::{Path, PathBuf},
     sync::Barrier,
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -35,6 +37,10 @@ const NAME: (&str, &str) = ("web.shop.svc.cluster.local", "10.96.7.7");
 const PAIRS: usize = 500;
 /// Maximum number of pairs of questions.
 const PAIRS_MAX: usize = 20_000;
+/// Minimum number of lookups during the loss of a server.
+const LOOKUPS_MIN: u32 = 50;
+/// Time after which resolvers repeat a question. The server of another node answers sooner.
+const RETRY: Duration = Duration::from_secs(5);
 /// Time within which both answers arrive. A resolver repeats a question after 5 s.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(4);
 
@@ -51,6 +57,7 @@ fn start_on(cluster: &Cluster, index: u8, directory: &std::path::Path) -> (Proce
             format!("--listen={address}"),
             format!("--server-address={ADDRESS}"),
             "--status-listen=127.0.0.1:7443".to_owned(),
+            format!("--name=node{index}"),
         ],
         environment: Vec::new(),
         log: directory.join(format!("log{index}")),
@@ -83,7 +90,7 @@ fn f164_a_virtual_address_leads_to_the_server_of_the_node() {
         .apply_objects(&[
             json!({ "kind": "Service", "metadata": { "name": "dns" }, "spec": {
                 "clusterIP": ADDRESS, "ports": ports, "trafficDistribution": "PreferSameNode",
-                "healthCheck": { "type": "Tcp", "port": 53, "intervalMs": 1000, "timeoutMs": 500, "fall": 1, "rise": 1 } } }),
+                "healthCheck": { "type": "Tcp", "port": 53, "intervalMs": 500, "timeoutMs": 400, "fall": 1, "rise": 1 } } }),
             json!({ "kind": "EndpointSet", "metadata": { "name": "dns" }, "spec": {
                 "service": "dns", "endpoints": endpoints } }),
             json!({ "kind": "Service", "metadata": { "name": "web", "namespace": "shop" }, "spec": {
@@ -94,6 +101,17 @@ fn f164_a_virtual_address_leads_to_the_server_of_the_node() {
     let (mut own, own_status) = start_on(&cluster, 1, directory.path());
     let (_other, other_status) = start_on(&cluster, 2, directory.path());
     let client = cluster.place("workload").unwrap().clone();
+    wait::until_true("the reports of both servers", || {
+        let list = cluster.api.get_json("/v1/dns/servers").unwrap();
+        let servers = list["servers"].as_array().unwrap();
+        let reported = |name: &str| {
+            servers.iter().any(|one| {
+                one["name"] == name && one["problems"].is_null() && !one["report"]["revision"].is_null()
+            })
+        };
+        reported("node1") && reported("node2")
+    })
+    .unwrap();
     let ask = |option: &str| {
         let server = format!("@{ADDRESS}");
         let answer = client.run("dig", &[&server, "+tries=1", "+time=1", "+short", option, NAME.0]);
@@ -110,9 +128,76 @@ fn f164_a_virtual_address_leads_to_the_server_of_the_node() {
     assert!((0..10).all(|_| ask("+notcp")));
     assert_eq!(answered(&other_status), others, "only the server of the node is asked");
     parallel_questions(&cluster, &client);
+    let lookups = Lookups::start(&client, directory.path());
     own.kill();
+    one_retry(&client);
     wait::until_true("the server of another node", || ask("+notcp") && ask("+tcp")).unwrap();
+    println!("{} lookups without a failure", lookups.end());
     assert!(answered(&other_status) > others);
+    wait::until_true("the problem of the server", || {
+        let status = cluster.api.get_json("/v1/status").unwrap();
+        let mut problems = status["problems"].as_array().unwrap().iter();
+        problems.any(|one| one["object"] == "DnsServer node1" && one["reason"] == "DnsServerSilent")
+    })
+    .unwrap();
+    let metrics = cluster.api.get("/metrics").unwrap().text;
+    assert!(metrics.contains("tidegate_dns_servers 2\n"), "{metrics}");
+    assert!(metrics.contains("tidegate_dns_servers_with_problems 1\n"), "{metrics}");
+}
+
+/// Lookups of a client by the C library, one after another, with the virtual address and the server of another node in
+/// `resolv.conf`.
+struct Lookups {
+    stop: PathBuf,
+    loops: JoinHandle<String>,
+}
+
+impl Lookups {
+    fn start(client: &Namespace, directory: &Path) -> Self {
+        let [stop, begun, file] = ["stop", "begun", "resolv.conf"].map(|name| directory.join(name));
+        let [other, _] = node_addresses(2);
+        let options = "options timeout:1 attempts:2";
+        fs::write(&file, format!("nameserver {ADDRESS}\nnameserver {other}\n{options}\n")).unwrap();
+        let script = format!(
+            "mount --bind {} /etc/resolv.conf && count=0
+             until [ -e {} ] && [ $count -ge {LOOKUPS_MIN} ]; do
+               getent ahostsv4 {} > /dev/null || echo lookup $count failed
+               count=$((count + 1)); echo > {}
+             done; echo $count",
+            file.display(),
+            stop.display(),
+            NAME.0,
+            begun.display(),
+        );
+        let client = client.clone();
+        let loops = thread::spawn(move || client.run("unshare", &["--mount", "sh", "-c", &script]).unwrap());
+        wait::until_true("the first lookup", || begun.exists()).unwrap();
+        Self { stop, loops }
+    }
+
+    /// Ends the lookups and returns their number.
+    fn end(self) -> u32 {
+        fs::write(&self.stop, "").unwrap();
+        let output = self.loops.join().unwrap();
+        output.trim().parse().unwrap_or_else(|_| panic!("{output}"))
+    }
+}
+
+/// Asks again every 100 ms from one socket, after the server of the node was killed, until another server answers. A resolver that
+/// repeats its question after [`RETRY`] gets an answer to the second one.
+fn one_retry(client: &Namespace) {
+    let socket = client.inside(|| UdpSocket::bind("0.0.0.0:0").unwrap());
+    socket.connect((ADDRESS, 53)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let begun = Instant::now();
+    let mut answer = [0; 512];
+    // The kernel returns an error for a question that reached the dead server.
+    while socket.send(&question(7, NAME.0)).is_err() || !socket.recv(&mut answer).is_ok_and(|size| size > 12)
+    {
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(begun.elapsed() < RETRY, "no server has answered after {:?}", begun.elapsed());
+    }
+    println!("another server answered after {:?}", begun.elapsed());
 }
 
 /// Counters of connection tracking in a namespace.

@@ -24,7 +24,9 @@ const ADDRESSES: [&str; 2] = ["172.17.8.220", "fd00:8::220"];
 const HOST: &str = "shop.example.org";
 /// Load balancer addresses of the Service in front of the gateways.
 const EDGE: [&str; 2] = ["172.17.8.225", "fd00:8::225"];
-/// Ingress of Kubernetes, as `kubectl get` prints it.
+/// Names that the wildcard host of another Ingress matches.
+const APPS: [&str; 2] = ["any.apps.example.org", "a.b.apps.example.org"];
+/// Ingresses of Kubernetes, as `kubectl get` prints them.
 const INGRESS: &str = r#"
 apiVersion: networking.k8s.io/v1
 kind: Ingress
@@ -36,6 +38,32 @@ spec:
       http:
         paths:
           - { path: /, pathType: Prefix, backend: { service: { name: web, port: { number: 80 } } } }
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: { name: apps, namespace: default }
+spec:
+  ingressClassName: edge
+  rules:
+    - host: "*.apps.example.org"
+      http:
+        paths:
+          - { path: /, pathType: Prefix, backend: { service: { name: web, port: { number: 80 } } } }
+"#;
+/// Service of Kubernetes with a host name in an annotation.
+const ANNOTATED: &str = r#"
+apiVersion: v1
+kind: Service
+metadata:
+  name: note
+  namespace: default
+  annotations:
+    external-dns.alpha.kubernetes.io/hostname: note.example.org
+    metallb.io/loadBalancerIPs: 172.17.8.226,fd00:8::226
+spec:
+  type: LoadBalancer
+  ipFamilyPolicy: RequireDualStack
+  ports: [{ port: 80, targetPort: PORT }]
 "#;
 /// Time after the start of the control server for which the answers are watched.
 const RESTART_WATCHED: Duration = Duration::from_secs(6);
@@ -55,7 +83,8 @@ fn objects() -> Vec<Value> {
     ];
     vec![
         json!({ "kind": "DnsZone", "metadata": { "name": "example" },
-                "spec": { "zone": "example.org", "ttl": 60, "allowedNamespaces": ["default"], "records": records } }),
+                "spec": { "zone": "example.org", "ttl": 60, "allowedNamespaces": ["default"], "records": records,
+                          "transfer": { "allow": ["127.0.0.1/32"] } } }),
         json!({ "kind": "AddressPool", "metadata": { "name": "lan" }, "spec": { "addresses": ["172.17.8.220-172.17.8.229", "fd00:8::220-fd00:8::229"] } }),
         advertisement(),
     ]
@@ -96,21 +125,52 @@ fn wait_addresses(dns: &Dns, what: &str, name: &str, addresses: &[&str; 2], is_p
 /// F146: the host of an Ingress, which `tidegate import` translates to a Gateway and an HttpRoute, has the load balancer
 /// addresses of the Service with the namespace and name of the Gateway. The explanation names the route.
 fn host_of_an_ingress(cluster: &Cluster, dns: &Dns) {
-    let file = dns.directory().join("ingress.yaml");
-    fs::write(&file, INGRESS).unwrap();
-    let tidegate = binaries::find("tidegate").unwrap();
-    let file = file.display().to_string();
-    let objects = shell::run(tidegate.to_str().unwrap(), &["import", "--from", "kubernetes", &file]).unwrap();
-    cluster.apply(&objects).unwrap();
+    import(cluster, dns, INGRESS);
     wait::until_true("the host without a Service", || dns.one(HOST, "A") == NO_DATA).unwrap();
     let mut edge = service("default", "edge", NAME, &EDGE);
     edge["spec"].as_object_mut().unwrap().remove("hostnames");
     cluster.apply_objects(&[edge]).unwrap();
     wait_addresses(dns, "host of an Ingress", HOST, &EDGE, true);
+    for name in APPS {
+        wait_addresses(dns, "wildcard host of an Ingress", name, &EDGE, true);
+    }
+    assert_eq!(dns.one("apps.example.org", "A"), NO_DATA, "the name above the wildcard name exists");
+    let whole = dns.namespace.run("dig", &["@127.0.0.1", "-p", "5300", "example.org", "AXFR"]).unwrap();
+    let mut lines = whole.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    assert!(lines.any(|line| line == ["*.apps.example.org.", "60", "IN", "A", EDGE[0]]), "{whole}");
+    let condition = |key: &str| {
+        let route = cluster.object(key).unwrap();
+        let all = route["status"]["conditions"].as_array().unwrap().clone();
+        all.into_iter().find(|one| one["type"] == "Resolvable").unwrap_or_default()
+    };
+    let resolvable = condition("namespaces/default/httproutes/shop");
+    assert_eq!(resolvable["reason"], "NamesAnswered", "{resolvable}");
     let explanation = cluster.api.get_json(&format!("/v1/dns/explain?name={HOST}.")).unwrap();
     let record = &explanation["attempts"][0]["records"][0];
     let reason = "host name of HttpRoute `default/shop`; Gateway `default/edge` is published by Service `default/edge`";
     assert_eq!((record["data"].as_str(), record["reason"].as_str()), (Some(EDGE[0]), Some(reason)));
+}
+
+/// Applies objects of Kubernetes as `tidegate import` translates them.
+fn import(cluster: &Cluster, dns: &Dns, text: &str) {
+    let file = dns.directory().join("import.yaml");
+    fs::write(&file, text).unwrap();
+    let tidegate = binaries::find("tidegate").unwrap();
+    let file = file.display().to_string();
+    let objects = shell::run(tidegate.to_str().unwrap(), &["import", "--from", "kubernetes", &file]).unwrap();
+    cluster.apply(&objects).unwrap();
+}
+
+/// F146: the annotation of ExternalDNS at a Service of Kubernetes is its host name.
+fn host_of_an_annotation(cluster: &Cluster, dns: &Dns) {
+    import(cluster, dns, &ANNOTATED.replace("PORT", &BACKEND_PORT.to_string()));
+    let backend = cluster.object("namespaces/default/workloads/web-1").unwrap();
+    let addresses = backend["spec"]["addresses"].as_array().unwrap();
+    let endpoints: Vec<_> = addresses.iter().map(|address| json!({ "address": address })).collect();
+    let set = json!({ "kind": "EndpointSet", "metadata": { "name": "note" }, "spec": { "service": "note", "endpoints": endpoints } });
+    cluster.apply_objects(&[set]).unwrap();
+    let addresses = ["172.17.8.226", "fd00:8::226"];
+    wait_addresses(dns, "host name of an annotation", "note.example.org", &addresses, true);
 }
 
 fn resolvable(cluster: &Cluster, key: &str) -> (String, String) {
@@ -190,6 +250,7 @@ fn f146_host_names_of_services_and_ingresses_follow_announcement_and_health() {
     cluster.apply_objects(&[service("default", "web", NAME, &ADDRESSES)]).unwrap();
     wait_addresses(&dns, "new Service", NAME, &ADDRESSES, true);
     host_of_an_ingress(&cluster, &dns);
+    host_of_an_annotation(&cluster, &dns);
     assert_eq!(resolvable(&cluster, "default/web").0, "NamesAnswered");
     let alias = "  NOERROR\n  answer alias.example.org 60 CNAME www.example.org\n  answer www.example.org 60 A 172.17.8.220";
     assert_eq!(dns.one("alias.example.org", "A"), alias);

@@ -1,12 +1,13 @@
 //! HTTP routing: `tidegate-gateway` on two nodes behind a load balancer address, with real packets.
 
+mod acme;
 mod tls;
 
 use std::{net::SocketAddr, path::Path};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use lab::{
-    cluster::deployment::Cluster,
+    cluster::deployment::{Cluster, Options},
     fixtures::scene::BACKEND_PORT,
     host::{netns::Namespace, wait},
     network::{
@@ -22,7 +23,8 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-use crate::addresses::stage::{addresses, stage};
+use self::acme::TestIssuer;
+use crate::addresses::stage::{addresses, stage_with};
 
 /// Nodes with a gateway.
 const NODES: [&str; 2] = ["node1", "node2"];
@@ -37,6 +39,8 @@ struct HttpStage {
     /// Virtual address of the gateways.
     edge: SocketAddr,
     directory: tempfile::TempDir,
+    /// ACME server, once it is started.
+    issuer: Option<TestIssuer>,
 }
 
 fn object(kind: &str, name: &str, spec: &Value) -> Value {
@@ -60,7 +64,9 @@ impl HttpStage {
     /// Starts a cluster with the Services `web` (two endpoints) and `api`, a gateway on each node behind the load
     /// balancer address of the Service `edge`, and a route for `www.example.org`.
     fn start() -> Self {
-        let mut cluster = stage(2);
+        let issuer = TestIssuer::new();
+        let options = Options { nodes: 2, server_arguments: issuer.arguments(), ..Options::default() };
+        let mut cluster = stage_with(&options);
         for (name, node, host, app) in
             [("web-1", "node1", 11, "web"), ("web-2", "node2", 12, "web"), ("api-1", "node1", 21, "api")]
         {
@@ -104,7 +110,7 @@ impl HttpStage {
         cluster.wait_verified("default/edge").unwrap();
         let edge = at(addresses(&cluster, "default/edge").unwrap()[0], 80);
         let client = cluster.place("client").unwrap().clone();
-        Self { cluster, gateways: gateways.into(), client, edge, directory }
+        Self { cluster, gateways: gateways.into(), client, edge, directory, issuer: Some(issuer) }
     }
 
     fn get(&self, host: &str, path: &str) -> Result<Page> {
@@ -146,13 +152,14 @@ fn add_pages(cluster: &mut Cluster, name: &str, node: &str, host: u8, app: &str)
 
 fn start_gateway(cluster: &Cluster, node: &str, directory: &Path) -> Process {
     let state = directory.join(node);
-    std::fs::create_dir(&state).unwrap();
+    std::fs::create_dir_all(&state).unwrap();
     let plan = Plan {
         label: format!("tidegate-gateway {node}"),
         namespace: cluster.place(node).unwrap().clone(),
         program: binaries::find("tidegate-gateway").unwrap(),
         arguments: vec![
             format!("--api={}", cluster.api.url()),
+            format!("--name={node}"),
             format!("--state-dir={}", state.display()),
             "--access-log".to_owned(),
         ],
@@ -165,7 +172,8 @@ fn start_gateway(cluster: &Cluster, node: &str, directory: &Path) -> Process {
 /// Requests through a load balancer address reach the Service that the host name (F141) and the longest path prefix
 /// (F142) select; others get 404, or the Service of a route for all host names. Changes of endpoints and routes apply in
 /// the same processes, without a failed request (F143). Over TLS, the server name selects the certificate, which can be
-/// renewed (F144). The gateways route on without a control server, also after a
+/// renewed (F144). Certificates are ordered from an ACME server, which verifies host names through the gateways, and renewed.
+/// New processes of the program take over without a failed request. The gateways route on without a control server, also after a
 /// restart. Without any gateway, connections to other Services go on (F147).
 #[test]
 fn f141_f142_f143_f144_f147_requests_reach_the_services_of_their_routes() {
@@ -190,8 +198,11 @@ fn f141_f142_f143_f144_f147_requests_reach_the_services_of_their_routes() {
 
     endpoints_change(&mut stage);
     tls::terminates_tls(&mut stage);
+    processes_are_replaced(&mut stage);
+    acme::certificates_are_ordered(&mut stage);
     routing_survives_control(&mut stage);
     services_survive_gateways(&mut stage);
+    acme::ordered_certificates_are_renewed(&stage);
 }
 
 /// An endpoint is removed and its server stopped, and another one is added, while a client sends requests. Then a rule
@@ -217,6 +228,22 @@ fn endpoints_change(stage: &mut HttpStage) {
     steady.wait(STEADY).unwrap();
     steady.end(0).unwrap();
     assert_eq!(stage.gateways.iter().map(Process::pid).collect::<Vec<_>>(), pids);
+}
+
+/// A new process takes over the sockets of each gateway, as after an update of the program, while a client sends requests.
+fn processes_are_replaced(stage: &mut HttpStage) {
+    let steady = stage.steady();
+    for (index, node) in NODES.into_iter().enumerate() {
+        steady.wait(STEADY).unwrap();
+        let new = start_gateway(&stage.cluster, node, stage.directory.path());
+        let mut old = std::mem::replace(&mut stage.gateways[index], new);
+        let ended = || old.exit_status().with_context(|| stage.gateways[index].log());
+        let status = wait::until("the end of the old process", ended).unwrap();
+        assert!(status.success(), "{status}");
+    }
+    steady.wait(STEADY).unwrap();
+    steady.end(0).unwrap();
+    stage.wait_secure("www.example.org", &["web-2", "web-3"]);
 }
 
 /// The control server dies. Requests go on, also after a restart of the gateways, which begin with the state on disk.

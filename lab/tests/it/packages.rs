@@ -2,6 +2,7 @@
 //! a client sends traffic, removed and purged.
 
 mod ansible;
+mod gateway;
 mod quickstart;
 mod stage;
 
@@ -195,6 +196,7 @@ fn installed_packages_bring_up_a_cluster_with_one_command() {
     let refused =
         stage.machine.run("setpriv --reuid nobody --regid nogroup --clear-groups tidegate demo 2>&1 || true");
     assert!(refused.unwrap().contains("run it with sudo"));
+    gateway::check(&stage);
     quickstart::check(&stage);
 }
 
@@ -308,9 +310,11 @@ fn packages_say_what_they_need_and_own() {
     let conffiles = fs::read_to_string(control.path().join("conffiles")).unwrap();
     assert_eq!(conffiles, "/etc/tidegate/agent.toml\n");
     let list = run("dpkg-deb", &["--contents", &agent]);
-    for file in
-        ["usr/lib/systemd/system/tidegate-agent.service", "usr/lib/modules-load.d/tidegate-agent.conf"]
-    {
+    for file in [
+        "usr/lib/systemd/system/tidegate-agent.service",
+        "usr/lib/modules-load.d/tidegate-agent.conf",
+        "usr/lib/cni/tidegate-cni",
+    ] {
         assert!(list.contains(file), "{list}");
     }
 }

@@ -9,6 +9,7 @@ mod following;
 mod keyboard;
 mod legible;
 mod login;
+mod names;
 mod oidc;
 mod overview;
 mod pictures;

@@ -175,6 +175,34 @@ impl Cluster {
         }
     }
 
+    /// Revokes the certificate of the node, whose agent says so, and gives it a new join token: the agent joins again
+    /// without a restart.
+    fn revoke_and_join_again(&self) {
+        let (server, host) =
+            CONTROL.into_iter().find(|(name, _)| *name == self.state_from().unwrap()).unwrap();
+        let bearer = "-H \"Authorization: Bearer $(cat bootstrap-token)\"";
+        let certificate = format!("https://10.0.0.{host}:7440/v1/agents/node-1/certificate");
+        self.stage
+            .run("user", &format!("curl -fsS --cacert ca.pem {bearer} -X DELETE {certificate}"))
+            .unwrap();
+        let warnings =
+            || -> anyhow::Result<String> { Ok(self.agent().get_json("/v1/state")?["warnings"].to_string()) };
+        wait::until(&format!("the agent to say that {server} revoked its certificate"), || {
+            let text = warnings()?;
+            ensure!(text.contains("was revoked") && text.contains("join token"), "{text}");
+            Ok(())
+        })
+        .unwrap();
+        self.tidegate("tidegate node join-token node-1 > join-token").unwrap();
+        fs::copy(self.stage.file("user", "join-token"), self.stage.file("node-1", "join-token")).unwrap();
+        wait::until("the agent to join again", || {
+            let text = warnings()?;
+            ensure!(!text.contains("was revoked"), "{text}");
+            self.state_from()
+        })
+        .unwrap();
+    }
+
     /// Returns the number of kernel transactions of the agent.
     fn kernel_writes(&self) -> u64 {
         let state = self.agent().get_json("/v1/state").unwrap();
@@ -245,6 +273,7 @@ fn f002_the_five_commands_of_the_readme_lead_to_a_cluster_that_survives_any_of_i
     assert_eq!(client::tcp(&node, late).unwrap().backend, "web-1");
     connection.exchange("after a further change").unwrap();
     assert!(cluster.told("late").split("add table ip after").nth(1).unwrap().contains("tidegate"));
+    cluster.revoke_and_join_again();
     println!("the state came from {gone}, which was killed with its etcd, then from {next}");
 }
 

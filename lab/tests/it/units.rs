@@ -65,7 +65,9 @@ fn the_units_ask_for_what_the_programs_do() {
     let dns = fs::read_to_string(unit("tidegate-dns.service")).unwrap();
     assert!(dns.lines().any(|line| line == "CapabilityBoundingSet=CAP_NET_BIND_SERVICE"));
     let gateway = fs::read_to_string(unit("tidegate-gateway.service")).unwrap();
-    assert!(gateway.lines().any(|line| line == "CapabilityBoundingSet=CAP_NET_BIND_SERVICE"));
+    for line in ["CapabilityBoundingSet=CAP_NET_BIND_SERVICE", "ExecReload=/bin/kill -HUP $MAINPID"] {
+        assert!(gateway.lines().any(|found| found == line), "{line}");
+    }
     assert!(api.lines().any(|line| line == "MemoryMax=50%"));
     for unit in [agent, api, sync, dns, gateway] {
         // A core dump would contain keys and passwords.

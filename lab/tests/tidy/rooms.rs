@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 pub(crate) const ROOT_FILES_MAX: usize = 12;
 
 /// Rooms (top-level modules in layers) of each workspace member that has them, lowest layer first.
-pub(crate) const ROOMS: [(&str, &[&str]); 8] = [
+pub(crate) const ROOMS: [(&str, &[&str]); 9] = [
     (
         "model",
         &[
@@ -16,6 +16,7 @@ pub(crate) const ROOMS: [(&str, &[&str]); 8] = [
             "cluster",
             "bgp",
             "program",
+            "policy",
             "wire",
             "compile",
             "http",
@@ -30,7 +31,10 @@ pub(crate) const ROOMS: [(&str, &[&str]); 8] = [
         &["base", "telemetry", "security", "state", "stream", "write", "context", "tasks", "http", "server"],
     ),
     ("kernel", &["netlink", "packet", "socket_option", "connection_error", "conntrack", "links", "nftables"]),
-    ("dataplane", &["addresses", "claims", "trace", "memory", "nftables", "iptables", "ipvs", "userspace"]),
+    (
+        "dataplane",
+        &["addresses", "claims", "trace", "memory", "policy", "nftables", "iptables", "ipvs", "userspace"],
+    ),
     (
         "announce",
         &[
@@ -47,6 +51,7 @@ pub(crate) const ROOMS: [(&str, &[&str]); 8] = [
         ],
     ),
     ("speaker", &["peering", "routing"]),
+    ("network", &["desired", "plan", "routes", "filter", "attach", "cleanup", "follow", "run", "serve"]),
     (
         "node-agent",
         &[
@@ -54,6 +59,7 @@ pub(crate) const ROOMS: [(&str, &[&str]); 8] = [
             "notify",
             "facts",
             "tally",
+            "policy",
             "status",
             "told",
             "control",
@@ -69,6 +75,7 @@ pub(crate) const ROOMS: [(&str, &[&str]); 8] = [
             "config",
             "health_port",
             "agent",
+            "workload_network",
             "report",
             "server",
             "run",

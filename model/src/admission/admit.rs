@@ -12,8 +12,10 @@ use crate::{
         config::ClusterConfig,
         snapshot::{PendingService, Snapshot},
     },
+    http::HttpObjectKey,
     kinds::{
         address::{AddressSpec, Announcement},
+        certificate::{AcmeSettings, IssuanceRecord},
         endpoint_health::{CheckKey, EndpointVerdict},
         metadata::Labels,
         resource::{Object, ObjectKey, ServiceKey, Spec},
@@ -21,16 +23,22 @@ use crate::{
     primitives::{
         name::{Name, Namespace},
         quantity::{Revision, Timestamp},
+        secret::Secret,
         violation::{Violation, ViolationCode},
     },
+    wire::attachments::AttachmentChanges,
 };
 
 mod addresses;
+mod attachments;
 mod bgp;
+mod blocks;
 mod entropy;
 mod families;
 mod guard;
 mod health;
+mod issuance;
+mod networks;
 mod pools;
 mod quota;
 mod registration;
@@ -39,12 +47,16 @@ mod service;
 mod staged_object;
 
 pub use self::addresses::RETRIES_MAX;
+pub use self::attachments::refused_attachments;
+pub use self::blocks::{BLOCK_GRACE_SECONDS, BLOCKS_GIVEN_MAX, next_block_change};
 pub use self::guard::{ENDPOINTS_FREE, GuardRefusal, NAMED_MAX, RemovalGuard, VIPS_FREE};
 pub use self::pools::EVICTIONS_MAX;
 pub use self::quota::usage;
 pub(crate) use self::staged_object::is_same;
 
-use self::{addresses::Ledger, staged_object::StagedObject};
+use self::{
+    addresses::Ledger, attachments::AttachmentLedger, blocks::BlockLedger, staged_object::StagedObject,
+};
 
 /// Maximum number of operations in one request.
 pub const OPERATIONS_MAX: usize = 5000;
@@ -139,6 +151,26 @@ pub enum Operation {
         /// Endpoints that are unhealthy or in slow start, each with its share of traffic. If empty, the
         /// health record is deleted.
         endpoints: BTreeMap<CheckKey, EndpointVerdict>,
+    },
+    /// Records the Attachments of a Node as its agent reports them, with their Workloads, and gives the Node blocks.
+    /// Entries that cannot be accepted have no effect. Only the server uses this operation, on behalf of the agent.
+    SetAttachments {
+        /// Name of the Node.
+        node: Name,
+        /// New, changed and ended Attachments, and requests of blocks.
+        changes: Box<AttachmentChanges>,
+    },
+    /// Sets the state of the orders of a Certificate, and a new certificate. Only the server uses this operation. No effect
+    /// if the Certificate does not exist or has other settings for the ACME server.
+    SetIssuance {
+        /// Key of the Certificate.
+        certificate: HttpObjectKey,
+        /// Settings on which the order is based.
+        settings: Box<AcmeSettings>,
+        /// New state of the orders.
+        record: IssuanceRecord,
+        /// New certificate chain in PEM with its private key; `None` keeps the present one.
+        issued: Option<(String, Secret)>,
     },
 }
 
@@ -271,8 +303,10 @@ pub fn admit(
     if !violations.is_empty() {
         return Err(Refusal::Invalid(violations));
     }
+    let workloads = settle_workloads(&ledger, &mut working, request, &mut staged, &pruned);
     let mut records = ledger.into_staged(&working);
     records.extend(health::remove_obsolete(snapshot, &mut working, &staged, &pruned));
+    records.extend(workloads);
     let places = quota::places(config.quotas(), &staged);
     let admitted = conclude(snapshot, working, staged, pruned, records, entropy);
     quota::check(snapshot, &admitted, config.quotas(), &places)?;
@@ -301,6 +335,7 @@ fn settle_addresses(
         }));
     }
     pools::check_removed(working, staged, pruned, violations);
+    networks::check_changed(ledger.before, working, staged, pruned, violations);
     bgp::check(working, ledger.config, staged, pruned, violations);
     let displaced = pools::settle(ledger, working, staged, pruned, request.evict, violations);
     let retry = request.operations.iter().find_map(|operation| match operation {
@@ -312,11 +347,42 @@ fn settle_addresses(
         | Operation::Delete { .. }
         | Operation::SetAnnouncer { .. }
         | Operation::SetNodeLost { .. }
-        | Operation::SetEndpointHealth { .. } => None,
+        | Operation::SetEndpointHealth { .. }
+        | Operation::SetAttachments { .. }
+        | Operation::SetIssuance { .. } => None,
     });
     let retry = retry.or_else(|| request.operations.is_empty().then_some(None));
     ledger.settle(working, staged, !pruned.is_empty(), &displaced, retry, violations);
     bgp::check_addresses(ledger.before, working, staged, violations);
+}
+
+/// Records the Attachments of Nodes, sets the addresses of their Workloads, and gives and releases blocks. Returns the changed
+/// records and Workloads.
+fn settle_workloads(
+    ledger: &Ledger<'_>,
+    working: &mut Snapshot,
+    request: &Request,
+    staged: &mut [StagedObject],
+    pruned: &[ObjectKey],
+) -> Vec<StagedObject> {
+    let changed: Vec<_> =
+        staged.iter().map(|staged_object| &staged_object.key).chain(pruned).cloned().collect();
+    let mut attachments = AttachmentLedger::new(ledger.before, ledger.config.quotas());
+    attachments.settle(working, request, &changed);
+    attachments.fill_staged(working, staged);
+    let mut wanted = Vec::new();
+    for operation in &request.operations {
+        if let Operation::SetAttachments { node, changes } = operation {
+            wanted.extend(changes.wanted.iter().map(|one| (node.clone(), one.clone())));
+        }
+    }
+    let mut blocks = BlockLedger::new(ledger.before, ledger.now);
+    let is_retry = |operation: &Operation| matches!(operation, Operation::RetryPending { .. });
+    let is_timed = request.operations.iter().all(is_retry);
+    blocks.settle(working, changed.iter(), attachments.nodes(), &wanted, is_timed);
+    let mut records = attachments.into_staged(working, staged);
+    records.extend(blocks.into_staged(working));
+    records
 }
 
 /// Returns the members of the apply set that the request no longer names and therefore deletes; none if the

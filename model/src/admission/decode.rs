@@ -234,8 +234,15 @@ fn decode_spec(kind: Kind, value: Option<&Value>, violations: &mut Vec<Violation
         Kind::Certificate => decode_part(value, "/spec", violations).map(Spec::Certificate),
         Kind::Gateway => decode_part(value, "/spec", violations).map(Spec::Gateway),
         Kind::HttpRoute => decode_part(value, "/spec", violations).map(Spec::HttpRoute),
+        Kind::TlsRoute => decode_part(value, "/spec", violations).map(Spec::TlsRoute),
+        Kind::WorkloadNetwork => decode_part(value, "/spec", violations).map(Spec::WorkloadNetwork),
+        Kind::NetworkPolicy => decode_part(value, "/spec", violations).map(Spec::NetworkPolicy),
         Kind::Address => decode_part(value, "/spec", violations).map(Spec::Address),
         Kind::EndpointHealth => decode_part(value, "/spec", violations).map(Spec::EndpointHealth),
+        Kind::Block => decode_part(value, "/spec", violations).map(Spec::Block),
+        Kind::Attachment => {
+            decode_part(value, "/spec", violations).map(|spec| Spec::Attachment(Box::new(spec)))
+        }
         Kind::Workload => decode_part(value, "/spec", violations).map(Spec::Workload),
         Kind::Service => decode_part(value, "/spec", violations).map(|spec| Spec::Service(Box::new(spec))),
         Kind::EndpointSet => decode_part(value, "/spec", violations).map(Spec::EndpointSet),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    http::{validate_certificate, validate_gateway, validate_route},
+    http::{validate_certificate, validate_gateway, validate_route, validate_tls_route},
     kinds::{
         load_balancer::check_annotations,
         metadata::check_labels,
@@ -18,9 +18,11 @@ use crate::{
 pub(crate) mod bgp;
 mod dns_zone;
 mod endpoints;
+mod network_policy;
 mod node;
 mod pool;
 mod service;
+mod workload_network;
 
 /// Returns all violations that can be found in an object without looking at other objects.
 #[must_use]
@@ -53,6 +55,9 @@ pub(crate) fn validate(object: &Object) -> Vec<Violation> {
         Spec::Certificate(spec) => validate_certificate(spec, &mut found),
         Spec::Gateway(spec) => validate_gateway(spec, &mut found),
         Spec::HttpRoute(spec) => validate_route(spec, &mut found),
+        Spec::TlsRoute(spec) => validate_tls_route(spec, &mut found),
+        Spec::WorkloadNetwork(spec) => workload_network::validate(spec, &mut found),
+        Spec::NetworkPolicy(spec) => network_policy::validate(spec, &mut found),
         Spec::Address(_) => found.push(
             Violation::new(
                 "/kind",
@@ -68,6 +73,22 @@ pub(crate) fn validate(object: &Object) -> Vec<Violation> {
                 "must not be `EndpointHealth`: the server keeps these records",
             )
             .hint("configure health checks in spec.healthCheck of a Service"),
+        ),
+        Spec::Block(_) => found.push(
+            Violation::new(
+                "/kind",
+                ViolationCode::Invalid,
+                "must not be `Block`: the server keeps these records",
+            )
+            .hint("create a WorkloadNetwork: nodes get blocks of it by themselves"),
+        ),
+        Spec::Attachment(_) => found.push(
+            Violation::new(
+                "/kind",
+                ViolationCode::Invalid,
+                "must not be `Attachment`: the server keeps these records",
+            )
+            .hint("agents report the Attachments of their nodes"),
         ),
     }
     found

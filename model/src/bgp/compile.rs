@@ -9,6 +9,8 @@ use std::{
     sync::Arc,
 };
 
+use ipnet::IpNet;
+
 use crate::{
     bgp::{
         identity::{AsnSource, NodeBgpStatus, RouterIdSource},
@@ -23,6 +25,7 @@ use crate::{
             MAX_PREFIXES_DEFAULT, PeerAsn,
         },
         metadata::Labels,
+        network_keys::block_key,
         node::NodeSpec,
         resource::{Kind, Object, ObjectKey, Spec},
         selector::Selector,
@@ -59,13 +62,37 @@ pub fn bgp_state(snapshot: &Snapshot, node: &Name, asn: u32) -> Option<BgpState>
         .filter(|(_, spec)| Selector::any_matches(&spec.node_selectors, &object.metadata.labels))
         .filter_map(|(name, spec)| Some((name.clone(), advertisement(spec, &peers)?)))
         .collect();
+    let blocks = blocks(snapshot, node, &advertisements);
     Some(BgpState {
         asn: who.asn,
         router_id: who.router_id,
         is_draining: !spec.takes_announcements(),
         peers,
         advertisements,
+        blocks,
     })
+}
+
+/// Returns the blocks of a node that at least one of its Advertisements announces, with the names of these
+/// Advertisements.
+fn blocks(
+    snapshot: &Snapshot,
+    node: &Name,
+    of_node: &BTreeMap<Name, BgpAdvertisement>,
+) -> BTreeMap<IpNet, BTreeSet<Name>> {
+    let announced: Vec<_> = advertisements(snapshot)
+        .filter(|(name, spec)| !spec.workload_networks.is_empty() && of_node.contains_key(*name))
+        .collect();
+    if announced.is_empty() {
+        return BTreeMap::new();
+    }
+    let names = |cidr: &IpNet| -> Option<BTreeSet<Name>> {
+        let network = &snapshot.get(&block_key(cidr))?.as_block()?.network;
+        let by = announced.iter().filter(|(_, spec)| spec.workload_networks.contains(network));
+        let names: BTreeSet<Name> = by.map(|(name, _)| (*name).clone()).collect();
+        (!names.is_empty()).then_some(names)
+    };
+    snapshot.blocks_of(node).filter_map(|cidr| Some((*cidr, names(cidr)?))).collect()
 }
 
 /// Returns the BGP identity of a Node. `asn` is the default AS number.

@@ -33,8 +33,8 @@ pub struct BgpState {
     /// BGP Identifier of the node; never zero.
     #[schema(value_type = String)]
     pub router_id: Ipv4Addr,
-    /// True if the node is being drained and must announce nothing (`Node.spec.unschedulable`,
-    /// `Node.spec.maintenance`).
+    /// True if the node is being drained and must announce no address of a load balancer (`Node.spec.unschedulable`,
+    /// `Node.spec.maintenance`). Its blocks are announced nevertheless.
     #[serde(default)]
     pub is_draining: bool,
     /// Peers of the node, by the name of the BgpPeer.
@@ -45,6 +45,11 @@ pub struct BgpState {
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, BgpAdvertisement>)]
     pub advertisements: BTreeMap<Name, BgpAdvertisement>,
+    /// Blocks of workload networks that the node announces, each with the names of the Advertisements that select
+    /// it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, Vec<String>>)]
+    pub blocks: BTreeMap<IpNet, BTreeSet<Name>>,
 }
 
 /// Session settings for a neighbor: a `BgpPeer` with all defaults filled in.

@@ -16,7 +16,10 @@ use crate::{
         metadata::pointer,
         resource::{Object, ObjectKey},
     },
-    primitives::quantity::{Revision, Timestamp},
+    primitives::{
+        quantity::{Revision, Timestamp},
+        secret::Secret,
+    },
 };
 
 /// Maximum number of characters of an author: enough for `user@host` with long names, and for the longest
@@ -166,7 +169,7 @@ pub fn differences(before: Option<&Object>, after: Option<&Object>) -> (Vec<Fiel
     let mut found = Vec::new();
     compare("", published_before.as_ref(), published_after.as_ref(), &mut found);
     found.extend(password_change(before, after));
-    found.extend(private_key_change(before, after));
+    found.extend(private_key_changes(before, after));
     found.extend(secret_changes(before, after));
     let omitted = found.len().saturating_sub(FIELDS_MAX);
     found.truncate(FIELDS_MAX);
@@ -183,13 +186,22 @@ fn password_change(before: Option<&Object>, after: Option<&Object>) -> Option<Fi
     (before != after).then(|| FieldChange { pointer, before: hidden(before), after: hidden(after) })
 }
 
-/// Returns the change of the private key of a Certificate, with hidden values.
-fn private_key_change(before: Option<&Object>, after: Option<&Object>) -> Option<FieldChange> {
-    let [before, after] =
-        [before?, after?].map(|object| object.as_certificate().and_then(|spec| spec.private_key.as_ref()));
-    let hidden = |key: Option<_>| key.map(|_| Value::from(HIDDEN));
-    let pointer = "/spec/privateKey".to_owned();
-    (before != after).then(|| FieldChange { pointer, before: hidden(before), after: hidden(after) })
+/// Returns the changes of the private key of a Certificate and of its key for the ACME server, with hidden values.
+fn private_key_changes(before: Option<&Object>, after: Option<&Object>) -> Vec<FieldChange> {
+    let spec = |object: Option<&Object>| object.and_then(Object::as_certificate).cloned();
+    let (Some(before), Some(after)) = (spec(before), spec(after)) else { return Vec::new() };
+    let hidden = |key: Option<&Secret>| key.map(|_| Value::from(HIDDEN));
+    let keys = [
+        ("/spec/privateKey", before.private_key.as_ref(), after.private_key.as_ref()),
+        ("/spec/acme/externalAccount/key", before.external_key(), after.external_key()),
+    ];
+    let changed = keys.into_iter().filter(|(_, before, after)| before != after);
+    let change = |(pointer, before, after): (&str, _, _)| FieldChange {
+        pointer: pointer.to_owned(),
+        before: hidden(before),
+        after: hidden(after),
+    };
+    changed.map(change).collect()
 }
 
 /// Returns the changes of the secrets of a DnsZone's keys, with hidden values.

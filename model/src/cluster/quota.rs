@@ -113,7 +113,12 @@ impl Usage {
             | Spec::Certificate(_)
             | Spec::Gateway(_)
             | Spec::HttpRoute(_)
-            | Spec::EndpointHealth(_) => {}
+            | Spec::TlsRoute(_)
+            | Spec::WorkloadNetwork(_)
+            | Spec::NetworkPolicy(_)
+            | Spec::EndpointHealth(_)
+            | Spec::Block(_)
+            | Spec::Attachment(_) => {}
         }
         usage
     }

@@ -10,7 +10,9 @@ use imbl::{OrdMap, OrdSet};
 use ipnet::IpNet;
 
 mod addresses;
+mod entry;
 mod names;
+mod networks;
 mod routes;
 
 pub use self::{
@@ -18,7 +20,9 @@ pub use self::{
     names::{HostnameClaim, publishing_service},
 };
 
-use self::{addresses::AddressIndex, names::NameIndex, routes::RouteIndex};
+use self::{
+    addresses::AddressIndex, entry::Entry, names::NameIndex, networks::NetworkIndex, routes::RouteIndex,
+};
 use crate::{
     cluster::{
         change::{Change, ChangeKind, Commit, ObjectChange},
@@ -37,7 +41,7 @@ use crate::{
         interval_set::IntervalSet,
         name::{Name, Namespace},
         net::{IpFamily, to_number},
-        quantity::{Port, PortRange, Revision},
+        quantity::{Port, PortRange, Revision, Timestamp},
     },
 };
 
@@ -65,6 +69,7 @@ pub struct Snapshot {
     load_balancing: AddressIndex,
     names: NameIndex,
     routes: RouteIndex,
+    networks: NetworkIndex,
     workloads_by_node: OrdMap<Name, OrdSet<ObjectKey>>,
     lost_nodes: OrdSet<Name>,
     /// EndpointSets that have an endpoint on a Node, by the name of the Node.
@@ -304,6 +309,14 @@ impl Snapshot {
         self.lost_nodes.contains(node)
     }
 
+    /// Returns the Nodes that count as lost, each with the time since which it does.
+    pub fn lost_nodes(&self) -> impl Iterator<Item = (&Name, Timestamp)> {
+        self.lost_nodes.iter().filter_map(|node| {
+            let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
+            Some((node, self.objects.get(&key)?.as_node()?.lost_since?))
+        })
+    }
+
     /// Returns the maintenance of a Node, or `None` if none is set.
     #[must_use]
     pub fn maintenance_of(&self, node: &Name) -> Option<&Maintenance> {
@@ -332,9 +345,14 @@ impl Snapshot {
         self.apply_sets.get(name).into_iter().flatten()
     }
 
-    /// Returns the workload networks of all Nodes.
+    /// Returns the workload networks of all Nodes and the networks of all WorkloadNetworks.
     pub fn workload_cidrs(&self) -> impl Iterator<Item = &IpNet> {
-        self.workload_cidrs.keys()
+        self.workload_cidrs.keys().chain(self.network_cidrs().map(|(cidr, _)| cidr))
+    }
+
+    /// Returns the workload networks of all Nodes (`workloadCIDRs`), each with a Node that has it.
+    pub(crate) fn workload_cidrs_of_nodes(&self) -> impl Iterator<Item = (&IpNet, &Name)> {
+        self.workload_cidrs.iter().filter_map(|(cidr, nodes)| Some((cidr, nodes.get_min()?)))
     }
 
     /// Returns the state after a commit that another server made; `None` if the commit does not directly
@@ -383,7 +401,8 @@ impl Snapshot {
         self.remove(&key);
         self.index(&object, &key, Entry::Add);
         *self.counts.entry(key.kind).or_insert(0) += 1;
-        self.objects.insert(key, object);
+        self.objects.insert(key, Arc::clone(&object));
+        self.update_lacking(&object);
     }
 
     /// Removes an object with its index entries, and returns it.
@@ -394,6 +413,7 @@ impl Snapshot {
             0 | 1 => self.counts.remove(&key.kind),
             count => self.counts.insert(key.kind, count - 1),
         };
+        self.update_lacking(&object);
         Some(object)
     }
 
@@ -451,17 +471,27 @@ impl Snapshot {
             (Spec::DnsZone(spec), _) => self.names.index_zone(&key.name, spec, entry),
             // BgpPeers and BfdProfiles are few and need no index.
             (Spec::BgpPeer(_) | Spec::BfdProfile(_), _) => {}
-            (Spec::HttpRoute(spec), Some(_)) => {
-                self.routes.index_route(key, spec, entry);
+            (Spec::HttpRoute(_) | Spec::TlsRoute(_), Some(_)) => {
+                self.routes.index_route(key, object, entry);
                 self.names.index_hostnames(object, key, entry);
             }
             (Spec::Gateway(_), _) => self.names.index_hostnames(object, key, entry),
-            // Certificates are looked up by their names.
-            (Spec::Certificate(_), _) => {}
+            (Spec::WorkloadNetwork(spec), _) => self.networks.index_network(&key.name, spec, entry),
+            (Spec::Block(spec), _) => self.networks.index_block(spec, entry),
+            (Spec::Attachment(spec), _) => self.networks.index_attachment(&key.name, spec, entry),
+            // Certificates are looked up by their names. The compiler of network policy has an index of its own.
+            (Spec::Certificate(_) | Spec::NetworkPolicy(_), _) => {}
             // EndpointHealth records are looked up by the name of their Service.
             (Spec::EndpointHealth(_), _) => {}
             // Namespaced kinds always have a namespace, because decoding fills it in.
-            (Spec::Service(_) | Spec::Workload(_) | Spec::EndpointSet(_) | Spec::HttpRoute(_), None) => {}
+            (
+                Spec::Service(_)
+                | Spec::Workload(_)
+                | Spec::EndpointSet(_)
+                | Spec::HttpRoute(_)
+                | Spec::TlsRoute(_),
+                None,
+            ) => {}
         }
     }
 
@@ -483,105 +513,6 @@ impl Snapshot {
         for (protocol, port) in node_ports.chain(health) {
             entry.map(&mut self.node_ports, (protocol, port), key);
             entry.number(&mut self.taken_node_ports, protocol, port.get().into());
-        }
-    }
-}
-
-/// Kind of an index update: addition or removal of an entry. The same function performs both, so that a
-/// removal exactly reverts an addition.
-#[derive(Clone, Copy)]
-enum Entry {
-    Add,
-    Remove,
-}
-
-impl Entry {
-    const fn count(self, count: &mut usize, by: usize) {
-        match self {
-            Self::Add => *count += by,
-            Self::Remove => *count -= by,
-        }
-    }
-
-    fn usage(self, index: &mut OrdMap<Namespace, Usage>, namespace: &Namespace, by: &Usage) {
-        match self {
-            Self::Add if by.is_empty() => {}
-            Self::Add => index.entry(namespace.clone()).or_default().add(by),
-            Self::Remove => {
-                let emptied = index.get_mut(namespace).is_some_and(|usage| {
-                    usage.subtract(by);
-                    usage.is_empty()
-                });
-                if emptied {
-                    index.remove(namespace);
-                }
-            }
-        }
-    }
-
-    fn kind(self, index: &mut OrdMap<Namespace, OrdMap<Kind, usize>>, namespace: &Namespace, kind: Kind) {
-        let mut counts = index.get(namespace).cloned().unwrap_or_default();
-        let mut count = counts.get(&kind).copied().unwrap_or_default();
-        self.count(&mut count, 1);
-        match count {
-            0 => counts.remove(&kind),
-            count => counts.insert(kind, count),
-        };
-        match counts.is_empty() {
-            true => index.remove(namespace),
-            false => index.insert(namespace.clone(), counts),
-        };
-    }
-
-    fn set<K: Ord + Clone, V: Ord + Clone>(self, index: &mut OrdMap<K, OrdSet<V>>, key: K, value: V) {
-        match self {
-            Self::Add => {
-                index.entry(key).or_default().insert(value);
-            }
-            Self::Remove => {
-                let emptied = index.get_mut(&key).is_some_and(|set| {
-                    set.remove(&value);
-                    set.is_empty()
-                });
-                if emptied {
-                    index.remove(&key);
-                }
-            }
-        }
-    }
-
-    fn member<V: Ord + Clone>(self, index: &mut OrdSet<V>, value: V) {
-        match self {
-            Self::Add => index.insert(value),
-            Self::Remove => index.remove(&value),
-        };
-    }
-
-    fn map<K: Ord + Clone, V: Clone>(self, index: &mut OrdMap<K, V>, key: K, holder: &V) {
-        match self {
-            Self::Add => {
-                index.insert(key, holder.clone());
-            }
-            Self::Remove => {
-                index.remove(&key);
-            }
-        }
-    }
-
-    fn number<K: Ord + Clone>(self, index: &mut OrdMap<K, IntervalSet>, key: K, number: u128) {
-        match self {
-            Self::Add => {
-                index.entry(key).or_default().insert(number);
-            }
-            Self::Remove => {
-                let emptied = index.get_mut(&key).is_some_and(|taken| {
-                    taken.remove(number);
-                    taken.is_empty()
-                });
-                if emptied {
-                    index.remove(&key);
-                }
-            }
         }
     }
 }

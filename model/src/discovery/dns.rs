@@ -5,24 +5,28 @@
 //! ExternalName, and names of Workloads by address. [`answer`] is the entry point; [`Zone`] is the state with the
 //! indices that it needs.
 
+mod address_holders;
 mod answer;
 mod autopath;
 mod explain;
 mod external;
 mod hosts;
 mod name;
+mod nearest;
 mod record;
 mod reverse;
+mod service_addresses;
 mod transfer;
 mod update;
 mod zone;
 
 pub use self::{
-    answer::{ClientView, answer, answer_in},
+    answer::{ClientView, answer, answer_in, is_shadowed},
     autopath::answer_on_search_path,
     explain::{
         ExplainedRecord, MessageSection, NameAttempt, NameExplanation, NameQuestion, NameResult, explain_name,
     },
+    nearest::nearest,
     record::{Answer, DnsQuestion, Record, RecordData, RecordType, Resolution, ResponseCode},
     transfer::{TransferDecision, ZoneNotification, judge_transfer, notifications, transfer_records},
     update::{Prerequisite, RecordChange, UpdateError, ZoneUpdate, apply_update},

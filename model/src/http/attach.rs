@@ -1,11 +1,12 @@
-//! Attachment of HttpRoutes to the listeners of Gateways.
+//! Attachment of HttpRoutes and TlsRoutes to the listeners of Gateways.
 
 use super::objects::{HttpObjectKey, HttpObjects};
 use crate::{
     kinds::{
         condition_reason::ConditionReason,
         gateway::{GatewayListener, GatewaySpec, NamespacesFrom},
-        http_route::{HttpRouteSpec, ParentRef},
+        http_route::ParentRef,
+        route::RouteSpec,
     },
     primitives::{hostname_pattern::HostnamePattern, name::Namespace},
 };
@@ -24,7 +25,7 @@ pub struct AttachedListener<'a> {
 pub enum AttachProblem {
     /// The Gateway does not exist, or has no listener with the name and port of the parent.
     NoMatchingParent,
-    /// No such listener allows routes of the namespace.
+    /// No such listener allows routes of the kind and namespace.
     NotAllowedByListeners,
     /// No such listener has a host name in common with the route.
     NoMatchingListenerHostname,
@@ -45,8 +46,11 @@ impl AttachProblem {
             ),
             Self::NotAllowedByListeners => (
                 ConditionReason::NotAllowedByListeners,
-                format!("the listeners of Gateway {gateway} do not allow routes of namespace {namespace}"),
-                "set allowedRoutes.namespaces.from of the listener to All",
+                format!(
+                    "the listeners of Gateway {gateway} do not allow routes of this kind in namespace {namespace}"
+                ),
+                "set allowedRoutes.namespaces.from of the listener to All, or its protocol to TLS for TlsRoutes and to HTTP or \
+                 HTTPS for HttpRoutes",
             ),
             Self::NoMatchingListenerHostname => (
                 ConditionReason::NoMatchingListenerHostname,
@@ -64,9 +68,10 @@ impl AttachProblem {
 pub fn attach<'a>(
     objects: &HttpObjects<'a>,
     namespace: &Namespace,
-    route: &'a HttpRouteSpec,
+    route: impl Into<RouteSpec<'a>>,
     parent: &ParentRef,
 ) -> Result<Vec<AttachedListener<'a>>, AttachProblem> {
+    let route = route.into();
     let of = parent.namespace.as_ref().unwrap_or(namespace);
     let key = HttpObjectKey { namespace: of.clone(), name: parent.name.clone() };
     let spec: &'a GatewaySpec = objects.gateways.get(&key).ok_or(AttachProblem::NoMatchingParent)?;
@@ -78,9 +83,12 @@ pub fn attach<'a>(
     if named.is_empty() {
         return Err(AttachProblem::NoMatchingParent);
     }
-    let is_allowed = |listener: &&GatewayListener| match listener.allowed_routes.namespaces.from {
-        NamespacesFrom::All => true,
-        NamespacesFrom::Same => of == namespace,
+    let is_allowed = |listener: &&GatewayListener| {
+        let is_allowed_namespace = match listener.allowed_routes.namespaces.from {
+            NamespacesFrom::All => true,
+            NamespacesFrom::Same => of == namespace,
+        };
+        route.is_for(listener.protocol) && is_allowed_namespace
     };
     let allowed: Vec<_> = named.into_iter().filter(is_allowed).collect();
     if allowed.is_empty() {
@@ -88,7 +96,7 @@ pub fn attach<'a>(
     }
     let attached = allowed.into_iter().map(|listener| AttachedListener {
         listener,
-        hostnames: common_hostnames(listener.hostname.as_ref(), &route.hostnames),
+        hostnames: common_hostnames(listener.hostname.as_ref(), route.hostnames()),
     });
     let attached: Vec<_> = attached.filter(|one| !one.hostnames.is_empty()).collect();
     if attached.is_empty() { Err(AttachProblem::NoMatchingListenerHostname) } else { Ok(attached) }

@@ -1,11 +1,14 @@
-//! Endpoints of the Service ports that HttpRoutes name.
+//! Endpoints of the Service ports that routes name.
 
 use std::{fmt, net::SocketAddr};
 
 use crate::{
     cluster::snapshot::Snapshot,
     compile::compile,
-    kinds::{resource::ServiceKey, service::Protocol},
+    kinds::{
+        resource::ServiceKey,
+        service::{Protocol, ServiceSpec},
+    },
     primitives::{app_protocol::AppProtocol, quantity::Port},
     program::usable,
 };
@@ -103,8 +106,10 @@ impl BackendEndpoints {
 /// Reason for which a backend of a route cannot receive requests, whatever its endpoints are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BackendProblem {
-    /// The Service does not exist, or is of type ExternalName.
+    /// The Service does not exist.
     NoService,
+    /// The Service is of type ExternalName, and has no endpoints.
+    ExternalName,
     /// The Service has no single TCP port with the number.
     NoPort,
     /// The endpoints of the Service expect the PROXY protocol, which the gateway does not send.
@@ -119,6 +124,30 @@ pub enum BackendProblem {
 /// # Errors
 /// Returns the reason if the backend is not a Service port that the gateway can use.
 pub fn resolve_backend(snapshot: &Snapshot, key: &BackendKey) -> Result<BackendEndpoints, BackendProblem> {
+    let endpoints = resolve_bytes_backend(snapshot, key)?;
+    let spec = snapshot.service(&key.service).and_then(|object| object.as_service());
+    let mut ports = spec.into_iter().flat_map(|spec| &spec.ports);
+    let port = ports.find(|one| one.port == key.port && one.protocol == Protocol::Tcp);
+    match port.and_then(|one| one.app_protocol.as_ref()).map(AppProtocol::as_str) {
+        Some("kubernetes.io/h2c") => Ok(endpoints.with_protocol(BackendProtocol::H2c)),
+        Some("kubernetes.io/wss" | "https") => Err(BackendProblem::Protocol),
+        Some(_) | None => Ok(endpoints),
+    }
+}
+
+/// Returns the endpoints of a backend that receive new connections, whatever their application protocol is, as
+/// [`resolve_backend`] does.
+///
+/// # Errors
+/// Returns the reason if the backend is not a Service port that the gateway can use.
+pub fn resolve_bytes_backend(
+    snapshot: &Snapshot,
+    key: &BackendKey,
+) -> Result<BackendEndpoints, BackendProblem> {
+    let object = snapshot.service(&key.service).and_then(|object| object.as_service());
+    if object.is_some_and(ServiceSpec::is_external_name) {
+        return Err(BackendProblem::ExternalName);
+    }
     let compiled = compile(snapshot, &key.service).ok_or(BackendProblem::NoService)?;
     let is_port = |port: &&crate::cluster::compiled::CompiledPort| {
         port.port == key.port && port.protocol == Protocol::Tcp && port.end_port.is_none()
@@ -127,17 +156,12 @@ pub fn resolve_backend(snapshot: &Snapshot, key: &BackendKey) -> Result<BackendE
     if compiled.proxy_protocol.is_some() {
         return Err(BackendProblem::ProxyProtocol);
     }
-    let spec = snapshot.service(&key.service).and_then(|object| object.as_service());
-    let Some(spec) = spec.filter(|spec| !spec.disabled) else { return Ok(BackendEndpoints::default()) };
-    let of_port = spec.ports.iter().find(|one| one.port == key.port && one.protocol == Protocol::Tcp);
-    let protocol = match of_port.and_then(|one| one.app_protocol.as_ref()).map(AppProtocol::as_str) {
-        Some("kubernetes.io/h2c") => BackendProtocol::H2c,
-        Some("kubernetes.io/wss" | "https") => return Err(BackendProblem::Protocol),
-        Some(_) | None => BackendProtocol::Http1,
-    };
+    if object.is_none_or(|spec| spec.disabled) {
+        return Ok(BackendEndpoints::default());
+    }
     let endpoints = usable(port).into_iter().map(|endpoint| HttpEndpoint {
         address: SocketAddr::new(endpoint.address, endpoint.port.get()),
         weight: endpoint.weight.0,
     });
-    Ok(BackendEndpoints::new(endpoints.collect()).with_protocol(protocol))
+    Ok(BackendEndpoints::new(endpoints.collect()))
 }

@@ -6,6 +6,7 @@ use rustls::{crypto::ring::sign::any_supported_type, sign::CertifiedKey};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use x509_parser::{extensions::GeneralName, prelude::X509Certificate};
 
+use super::acme::validate_acme;
 use crate::{
     kinds::certificate::{CERTIFICATE_BYTES_MAX, CERTIFICATES_MAX, CertificateSpec, PRIVATE_KEY_BYTES_MAX},
     primitives::{
@@ -58,6 +59,29 @@ impl CertificateFacts {
         })
     }
 
+    /// Returns the reason for which clients reject the certificate for a host name in lower case at a time; `None` if it is
+    /// valid. The issuer is not examined.
+    #[must_use]
+    pub fn problem(&self, host: &str, now: Timestamp) -> Option<String> {
+        let of_name = || {
+            (!self.covers(host))
+                .then(|| format!("is valid for {}, not for {host}", self.dns_names.join(", ")))
+        };
+        self.validity_problem(now).or_else(of_name)
+    }
+
+    /// Returns the reason for which clients reject the certificate for every host name at a time; `None` if it is valid.
+    #[must_use]
+    pub fn validity_problem(&self, now: Timestamp) -> Option<String> {
+        if now > self.not_after {
+            Some(format!("expired at {}", self.not_after))
+        } else if now < self.not_before {
+            Some(format!("is not valid before {}", self.not_before))
+        } else {
+            None
+        }
+    }
+
     /// Returns true if the certificate is valid for a host name in lower case. A wildcard stands for exactly one label
     /// (RFC 9525 §6.3).
     #[must_use]
@@ -101,7 +125,13 @@ pub fn certified_key(pem: &str, key: &Secret) -> Result<CertifiedKey, String> {
 
 /// Adds the violations of the rules for a Certificate. The private key may be absent.
 pub fn validate_certificate(spec: &CertificateSpec, found: &mut Vec<Violation>) {
-    let CertificateSpec { certificate, private_key } = spec;
+    let CertificateSpec { certificate, private_key, acme, issuance: _ } = spec;
+    if let Some(settings) = acme {
+        validate_acme(settings, found);
+        if certificate.is_empty() && private_key.is_none() {
+            return;
+        }
+    }
     let count = found.len();
     check_size(CERTIFICATE, certificate.len(), CERTIFICATE_BYTES_MAX, found);
     let key_bytes = private_key.as_ref().map_or(0, |key| key.reveal().len());

@@ -1,6 +1,6 @@
 //! Cross-origin resource sharing: answers to preflight requests, and headers of responses (Fetch standard, section 3.3).
 
-use super::decide::RequestHead;
+use super::head::RequestHead;
 use crate::kinds::http_route::CorsPolicy;
 
 /// Entry of a list that stands for every value.

@@ -1,10 +1,13 @@
 //! Decision for one request.
 
-use std::{borrow::Cow, net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc};
 
 use super::{
     backend::{BackendEndpoints, BackendKey},
     cors::{self, CorsHeaders},
+    head::RequestHead,
+    path::normal_path,
+    refusal::{RefusalRival, RuleRank, refusal_of},
     rewrite::{location, modify_path},
     rule::{CompiledBackend, CompiledFilters, CompiledRule},
     table::{HttpTable, RouteEntry},
@@ -14,28 +17,8 @@ use crate::{
     primitives::{
         hostname_pattern::HostnamePattern,
         name::{LABEL_LENGTH_MAX, SUBDOMAIN_LENGTH_MAX},
-        quantity::Port,
     },
 };
-
-/// Parts of a request on which the decision depends.
-#[derive(Clone, Copy)]
-pub struct RequestHead<'a> {
-    /// Port of the listener that received the request.
-    pub port: Port,
-    /// Server name of the TLS connection in lower case, which is empty if the client sent none; `None` without TLS.
-    pub server_name: Option<&'a str>,
-    /// Method of the request.
-    pub method: &'a str,
-    /// Host name as returned by [`normalize_host`]; empty if the request has none.
-    pub host: &'a str,
-    /// Path, which begins with `/`, without the query.
-    pub path: &'a str,
-    /// Query without the question mark, if any.
-    pub query: Option<&'a str>,
-    /// Returns the value of the header with a name in lower case. Values of repeated headers are joined by commas.
-    pub header: &'a dyn Fn(&str) -> Option<Cow<'a, str>>,
-}
 
 /// Treatment of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,6 +74,8 @@ pub enum HttpFailure {
     Misdirected,
     /// No rule matches (404).
     NoRoute,
+    /// The rule refuses requests, because gateways cannot enforce a restriction of their path (500).
+    Refused,
     /// The rule has no backend with a weight above 0 (500).
     NoBackend,
     /// The Service or its port does not exist, or the gateway cannot use it (500).
@@ -106,7 +91,7 @@ impl HttpFailure {
         match self {
             Self::NoListener | Self::NoRoute => 404,
             Self::Misdirected => 421,
-            Self::NoBackend | Self::InvalidBackend => 500,
+            Self::Refused | Self::NoBackend | Self::InvalidBackend => 500,
             Self::NoEndpoints => 503,
         }
     }
@@ -118,6 +103,9 @@ impl HttpFailure {
             Self::NoListener => "no listener has this host name",
             Self::Misdirected => "the connection was opened for another host name",
             Self::NoRoute => "no route matches this request",
+            Self::Refused => {
+                "a rule refuses requests for this path, because a restriction of it could not be translated"
+            }
             Self::NoBackend => "the route has no backend",
             Self::InvalidBackend => "the backend of the route is invalid",
             Self::NoEndpoints => "the backend has no endpoint in service",
@@ -156,14 +144,22 @@ pub(super) fn matching<'a>(
     head: &RequestHead<'a>,
 ) -> Result<(&'a RouteEntry, &'a str), HttpFailure> {
     let port = table.routes.ports.get(&head.port);
-    let listener = |host| port.and_then(|listeners| listeners.candidates(host).next());
-    let hosts = listener(head.host).ok_or(HttpFailure::NoListener)?;
+    let listener = |host| port.and_then(|listeners| listeners.ranked(host).next());
+    let (listener_rank, hosts) = listener(head.host).ok_or(HttpFailure::NoListener)?;
     let of_connection = head.server_name.map(listener);
-    if of_connection.is_some_and(|other| other.is_none_or(|other| !std::ptr::eq(other, hosts))) {
+    if of_connection.is_some_and(|other| other.is_none_or(|(_, other)| !std::ptr::eq(other, hosts))) {
         return Err(HttpFailure::Misdirected);
     }
-    let mut candidates = hosts.candidates(head.host).flat_map(|paths| paths.candidates(head.path));
-    candidates.find(|(entry, _)| unmet(entry, head).is_none()).ok_or(HttpFailure::NoRoute)
+    let path = normal_path(head.path);
+    let mut candidates =
+        hosts.ranked(head.host).flat_map(|(host, paths)| paths.candidates(&path).map(move |one| (host, one)));
+    let found = candidates.find(|(_, one)| unmet(one.entry, head).is_none());
+    let rule = found.map(|(host, one)| RuleRank { host, path: one.rank });
+    let rival = RefusalRival { listener: listener_rank, rule };
+    if let Some(refusal) = refusal_of(&table.routes.refusals, head, &path, rival) {
+        return Ok((&refusal.entry, &refusal.path));
+    }
+    found.map(|(_, one)| (one.entry, one.matched)).ok_or(HttpFailure::NoRoute)
 }
 
 /// Decides a request. `pick` chooses among the backends of the matching rule, and if mirrors receive a copy: consecutive or
@@ -176,6 +172,9 @@ pub fn route<'a>(table: &'a HttpTable, head: &RequestHead<'a>, pick: u64) -> Dec
         Err(failure) => return fail(failure, None),
     };
     let rule = &entry.rule;
+    if rule.refusal.is_some() {
+        return fail(HttpFailure::Refused, Some(rule));
+    }
     if let Some(headers) = rule.cors.as_ref().and_then(|policy| cors::preflight(policy, head)) {
         return Decision::Preflight { rule, headers };
     }

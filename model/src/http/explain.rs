@@ -6,19 +6,23 @@
 
 mod candidates;
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use self::candidates::RuleCandidates;
 use super::{
-    backend::{BackendKey, BackendProblem},
-    decide::{Decision, RequestHead, matching, route},
+    backend::{BackendEndpoints, BackendKey, BackendProblem},
+    decide::{Decision, matching, route},
+    head::RequestHead,
     objects::HttpObjectKey,
     rule::{CompiledRule, RuleId},
     state::HttpState,
-    tls::TlsProblem,
+    tls_routes::{CompiledTlsRoute, TlsDecision, route_tls},
 };
 use crate::{
     kinds::{
@@ -57,7 +61,11 @@ pub struct HttpExplanation {
     /// Listeners to which the request belongs, as `namespace/gateway/listener`. Gateways may share a port and host name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub listeners: Vec<String>,
-    /// Certificate of the connection, as `namespace/name`; absent without TLS.
+    /// TlsRoute that forwards the connection, as `namespace/name`; absent if the gateway serves the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "shop/mail")]
+    pub tls_route: Option<String>,
+    /// Certificate of the connection, as `namespace/name`; absent if the gateway does not decrypt the connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<String>,
     /// Rule that applies, as `namespace/route/rule`; absent if none does.
@@ -93,11 +101,13 @@ pub struct HttpExplanation {
     pub parents: Vec<HttpParent>,
 }
 
-/// Decision of gateways: `Forward`, `Redirect`, `Preflight`, `Fail` or `Refuse`.
+/// Decision of gateways: `Forward`, `ForwardConnection`, `Redirect`, `Preflight`, `Fail` or `Refuse`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema, strum::Display)]
 pub enum HttpOutcome {
     /// An endpoint receives the request.
     Forward,
+    /// An endpoint receives the bytes of the connection by a TlsRoute, and answers the request.
+    ForwardConnection,
     /// The gateway redirects the client.
     Redirect,
     /// The gateway answers a preflight request of a browser (filter `CORS`).
@@ -231,6 +241,7 @@ pub fn explain_http<'a>(
         reason: String::new(),
         location: None,
         listeners: listeners(state, head),
+        tls_route: None,
         certificate: None,
         rule: None,
         matched: None,
@@ -243,16 +254,28 @@ pub fn explain_http<'a>(
         omitted: candidates.omitted,
         parents: candidates.parents,
     };
-    if let Err(reason) = connect(state, head, &mut explanation) {
-        (explanation.decision, explanation.reason) = (HttpOutcome::Refuse, reason);
-        for one in explanation.candidates.iter_mut().filter(|one| one.outcome == RuleOutcome::Applies) {
-            one.outcome = RuleOutcome::NoConnection;
-            one.message = "would apply, but the client has no connection".to_owned();
-        }
+    let outcome = connect(state, head, &mut explanation);
+    if outcome == Ok(ConnectionContent::Requests) {
+        decide(state, head, &mut explanation);
         return explanation;
     }
-    decide(state, head, &mut explanation);
+    let mut message = "would apply, but a TlsRoute forwards the connection";
+    if let Err(reason) = outcome {
+        (explanation.decision, explanation.reason) = (HttpOutcome::Refuse, reason);
+        message = "would apply, but the client has no connection";
+    }
+    for one in explanation.candidates.iter_mut().filter(|one| one.outcome == RuleOutcome::Applies) {
+        one.outcome = RuleOutcome::NoConnection;
+        one.message = message.to_owned();
+    }
     explanation
+}
+
+/// Content of a connection for the gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ConnectionContent {
+    Requests,
+    Bytes,
 }
 
 fn request_line(head: &RequestHead<'_>, scheme: &str) -> String {
@@ -263,7 +286,7 @@ fn request_line(head: &RequestHead<'_>, scheme: &str) -> String {
     format!("{method} {scheme}://{host}{port}{path}{query}")
 }
 
-/// Adds the certificate of the connection.
+/// Adds the certificate of the connection, and the TlsRoute that forwards it.
 ///
 /// # Errors
 /// Returns the reason if there is no connection.
@@ -271,7 +294,7 @@ fn connect(
     state: &HttpState,
     head: &RequestHead<'_>,
     explanation: &mut HttpExplanation,
-) -> Result<(), String> {
+) -> Result<ConnectionContent, String> {
     let (table, port) = (state.table(), head.port);
     if !table.routes.ports().any(|known| known == port) {
         let ports: Vec<_> = table.routes.ports().map(|port| port.to_string()).collect();
@@ -284,21 +307,48 @@ fn connect(
     }
     let Some(name) = head.server_name else {
         let is_tls = table.tls.is_tls(port);
-        return if is_tls { Err(format!("the listeners of port {port} expect TLS")) } else { Ok(()) };
+        return if is_tls {
+            Err(format!("the listeners of port {port} expect TLS"))
+        } else {
+            Ok(ConnectionContent::Requests)
+        };
     };
     if !table.tls.is_tls(port) {
         return Err(format!("the listeners of port {port} have no TLS"));
     }
-    match table.tls.choose(port, name) {
-        Ok(certificate) => explanation.certificate = Some(certificate.to_string()),
-        Err(TlsProblem::NoListener) => {
-            return Err(format!("no listener of port {port} has the server name {name}"));
+    match route_tls(table, port, name, 0) {
+        Ok(TlsDecision::Serve { certificate }) => {
+            explanation.certificate = Some(certificate.to_string());
+            Ok(ConnectionContent::Requests)
         }
-        Err(TlsProblem::NoCertificate) => {
-            return Err(format!("the listener for the server name {name} has no usable Certificate"));
+        Ok(TlsDecision::Forward { certificate, route, .. }) => {
+            forward(state, (certificate, route), explanation);
+            Ok(ConnectionContent::Bytes)
         }
+        Err(problem) => Err(problem.describe(port, name)),
     }
-    Ok(())
+}
+
+/// Adds the backends of a TlsRoute that forwards the connection.
+fn forward(
+    state: &HttpState,
+    (certificate, route): (Option<&HttpObjectKey>, &CompiledTlsRoute),
+    explanation: &mut HttpExplanation,
+) {
+    explanation.decision = HttpOutcome::ForwardConnection;
+    explanation.certificate = certificate.map(ToString::to_string);
+    let form = if certificate.is_some() { "decrypted" } else { "unchanged" };
+    explanation.reason = format!("TlsRoute {route} forwards the connection {form}");
+    explanation.tls_route = Some(route.to_string());
+    for (backend, weight) in &route.backends {
+        let found = state.table().tls_backends.get(backend);
+        explanation.backends.push(share_of(found, backend, *weight, None));
+    }
+    let failing = explanation.backends.iter().filter(|share| share.problem.is_some()).count();
+    if failing > 0 {
+        let all = explanation.backends.len();
+        explanation.reason.push_str(&format!("; {failing} of {all} backends cannot answer"));
+    }
 }
 
 fn decide<'a>(state: &'a HttpState, head: &RequestHead<'a>, explanation: &mut HttpExplanation) {
@@ -337,10 +387,14 @@ fn decide<'a>(state: &'a HttpState, head: &RequestHead<'a>, explanation: &mut Ht
 fn answer(explanation: &mut HttpExplanation, decision: Decision<'_>) {
     let rule = |rule: &CompiledRule| format!("rule {} applies", rule.id);
     match decision {
-        Decision::Fail { failure, rule: _ } => {
+        Decision::Fail { failure, rule: of } => {
             explanation.decision = HttpOutcome::Fail;
             explanation.status = Some(failure.status());
-            explanation.reason = failure.message().to_owned();
+            let refusal = of.and_then(|of| Some((&of.id, of.refusal.as_ref()?)));
+            explanation.reason = match refusal {
+                Some((id, refusal)) => format!("rule {id} refuses the request: {}", refusal.reason),
+                None => failure.message().to_owned(),
+            };
         }
         Decision::Redirect { rule: of, status, location } => {
             explanation.decision = HttpOutcome::Redirect;
@@ -383,13 +437,26 @@ fn backend_share(
             None
         }
     };
-    let (endpoints, problem) = match state.table().backends.get(backend) {
+    share_of(state.table().backends.get(backend), backend, weight, status)
+}
+
+/// Returns a backend with its endpoints.
+fn share_of(
+    found: Option<&Result<Arc<BackendEndpoints>, BackendProblem>>,
+    backend: &BackendKey,
+    weight: u32,
+    status: Option<u16>,
+) -> HttpBackendShare {
+    let (endpoints, problem) = match found {
         Some(Ok(found)) => {
             let endpoints = found.list().iter();
             let endpoints: Vec<_> =
                 endpoints.map(|one| HttpEndpointShare { address: one.address, weight: one.weight }).collect();
             let problem = endpoints.is_empty().then_some("the Service has no endpoint in service");
             (endpoints, problem)
+        }
+        Some(Err(BackendProblem::ExternalName)) => {
+            (Vec::new(), Some("the Service is of type ExternalName, which gateways do not resolve"))
         }
         Some(Err(BackendProblem::NoPort)) => {
             (Vec::new(), Some("the Service has no single TCP port with the number"))

@@ -21,6 +21,12 @@ impl<T> Default for HostMap<T> {
     }
 }
 
+/// Returns a number that is higher for more specific patterns; `None` stands for every host name. Different patterns that match
+/// the same host have different numbers.
+pub(super) fn rank_of(pattern: Option<&HostnamePattern>) -> usize {
+    pattern.map_or(0, |pattern| pattern.wildcard_base().map_or(usize::MAX, str::len))
+}
+
 impl<T: Default + Clone> HostMap<T> {
     /// Changes the value of a pattern if there is one, and removes it if `change` returns false.
     pub(super) fn change(&mut self, pattern: Option<&HostnamePattern>, change: impl FnOnce(&mut T) -> bool) {
@@ -56,10 +62,16 @@ impl<T: Default + Clone> HostMap<T> {
 impl<T> HostMap<T> {
     /// Returns the values whose patterns match a host, the most specific one first.
     pub(super) fn candidates<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a T> {
+        self.ranked(host).map(|(_, value)| value)
+    }
+
+    /// Returns the values whose patterns match a host, the most specific one first, each with the number of [`rank_of`].
+    pub(super) fn ranked<'a>(&'a self, host: &'a str) -> impl Iterator<Item = (usize, &'a T)> {
         let below = |name: &'a str| name.split_once('.').map(|(_, rest)| rest);
         let wildcard = successors(below(host), move |name| below(name));
-        let wildcard = wildcard.filter_map(|base| self.wildcard.get(base));
-        self.exact.get(host).into_iter().chain(wildcard).chain(&self.any)
+        let wildcard = wildcard.filter_map(|base| Some((base.len(), self.wildcard.get(base)?)));
+        let exact = self.exact.get(host).map(|value| (usize::MAX, value));
+        exact.into_iter().chain(wildcard).chain(self.any.as_ref().map(|value| (0, value)))
     }
 
     /// Returns all values with their patterns: names, wildcard names, and `*` for every host name.

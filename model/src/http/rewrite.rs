@@ -1,6 +1,6 @@
 //! New paths and addresses of requests that are rewritten or redirected.
 
-use super::decide::RequestHead;
+use super::{head::RequestHead, path::after_prefix};
 use crate::{
     kinds::http_route::{PathModifier, PathModifierType, RedirectScheme, RequestRedirect},
     primitives::{hostname_pattern::HostnamePattern, quantity::Port},
@@ -11,16 +11,17 @@ const HTTP_PORT: u16 = 80;
 /// Well-known port of HTTP over TLS.
 const HTTPS_PORT: u16 = 443;
 
-/// Returns the path of a request after a modifier. `prefix` is the matched prefix without final slash.
+/// Returns the path of a request after a modifier. `prefix` is the matched prefix without final slash, in the form in which
+/// paths are compared.
 pub(super) fn modify_path(modifier: &PathModifier, prefix: &str, path: &str) -> String {
     match modifier.modifier_type {
         PathModifierType::ReplaceFullPath => modifier.replace_full_path.clone().unwrap_or_default(),
         PathModifierType::ReplacePrefixMatch => {
             let new = modifier.replace_prefix_match.as_deref().unwrap_or_default();
-            match path.strip_prefix(prefix).unwrap_or_default() {
-                "" if new.is_empty() => "/".to_owned(),
-                "" => new.to_owned(),
-                rest => format!("{}{rest}", new.trim_end_matches('/')),
+            match after_prefix(path, prefix) {
+                None if new.is_empty() => "/".to_owned(),
+                None => new.to_owned(),
+                Some(rest) => format!("{}/{rest}", new.trim_end_matches('/')),
             }
         }
     }

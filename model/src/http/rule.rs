@@ -7,7 +7,7 @@ use crate::{
     kinds::{
         http_route::{
             CorsPolicy, HeaderModifier, HttpFilter, HttpRouteRule, RequestMirror, RequestRedirect,
-            RouteRetry, RouteTimeouts, UrlRewrite,
+            RouteRetry, RouteTimeouts, RuleRefusal, UrlRewrite,
         },
         resource::ServiceKey,
     },
@@ -53,6 +53,8 @@ pub struct CompiledRule {
     pub timeouts: RouteTimeouts,
     /// Repetition of failed requests; `None` if the gateway decides.
     pub retry: Option<RouteRetry>,
+    /// Refusal of the requests; `None` if they are served.
+    pub refusal: Option<RuleRefusal>,
     /// Backends with their weights.
     pub backends: Vec<Arc<CompiledBackend>>,
 }
@@ -107,6 +109,7 @@ impl CompiledRule {
             cors: rule.filters.iter().find_map(|filter| filter.cors.clone()),
             timeouts: rule.timeouts.unwrap_or_default(),
             retry: rule.retry.clone(),
+            refusal: rule.refuse.clone(),
             backends: backends.collect(),
             id,
         }
@@ -139,6 +142,7 @@ pub fn backend_keys(namespace: &Namespace, rule: &HttpRouteRule) -> Vec<BackendK
     backends.chain(mirrors).collect()
 }
 
-fn key(namespace: &Namespace, name: &Name, port: Port) -> BackendKey {
+/// Returns the key of a port of a Service in a namespace.
+pub(super) fn key(namespace: &Namespace, name: &Name, port: Port) -> BackendKey {
     BackendKey { service: ServiceKey { namespace: namespace.clone(), name: name.clone() }, port }
 }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
+    acme::ChallengeTable,
     objects::{HttpObjectKey, HttpObjects, RouteObject},
     table::HttpTable,
     tls::TlsTable,
@@ -13,7 +14,7 @@ use crate::{
         snapshot::Snapshot,
     },
     compile::affected,
-    kinds::resource::{Kind, ObjectKey},
+    kinds::resource::{Kind, Object, ObjectKey},
     primitives::quantity::Revision,
 };
 
@@ -60,11 +61,11 @@ impl HttpState {
             if !routes.is_empty() || has_new_certificates {
                 let gateways = HttpObjects::gateways_of(&snapshot, is_served);
                 for key in &routes {
-                    let states = (route_of(&self.snapshot, key), route_of(&snapshot, key));
-                    table = table.change_route(&snapshot, &gateways, key, states);
+                    table = change_route(table, (&self.snapshot, &snapshot), &gateways, key);
                 }
                 if has_new_certificates {
                     table.tls = Arc::new(TlsTable::compile(&gateways, &snapshot));
+                    table.challenges = Arc::new(ChallengeTable::compile(&gateways, &snapshot));
                 }
             }
             table
@@ -85,9 +86,30 @@ impl HttpState {
     }
 }
 
-fn route_of<'a>(snapshot: &'a Snapshot, key: &ObjectKey) -> Option<RouteObject<'a>> {
+/// Returns the table after a change of one route, of which the states before and after the change are given.
+fn change_route(
+    table: HttpTable,
+    (before, after): (&Snapshot, &Snapshot),
+    gateways: &HttpObjects<'_>,
+    key: &ObjectKey,
+) -> HttpTable {
+    if key.kind == Kind::HttpRoute {
+        let change =
+            (route_of(before, key, Object::as_http_route), route_of(after, key, Object::as_http_route));
+        return table.change_route(after, gateways, key, change);
+    }
+    let Some(namespace) = key.namespace.clone() else { return table };
+    let change = (route_of(before, key, Object::as_tls_route), route_of(after, key, Object::as_tls_route));
+    table.change_tls_route(after, gateways, &HttpObjectKey { namespace, name: key.name.clone() }, change)
+}
+
+fn route_of<'a, S>(
+    snapshot: &'a Snapshot,
+    key: &ObjectKey,
+    spec: impl Fn(&'a Object) -> Option<&'a S>,
+) -> Option<RouteObject<'a, S>> {
     let object = snapshot.get(key)?;
-    Some(RouteObject { created: object.metadata.creation_timestamp, spec: object.as_http_route()? })
+    Some(RouteObject { created: object.metadata.creation_timestamp, spec: spec(object)? })
 }
 
 fn compile(served: &BTreeSet<HttpObjectKey>, snapshot: &Snapshot) -> HttpTable {
@@ -98,7 +120,7 @@ fn compile(served: &BTreeSet<HttpObjectKey>, snapshot: &Snapshot) -> HttpTable {
 /// Returns true if a change may alter the compiled routes.
 fn is_route_change(before: &Snapshot, change: &Change) -> bool {
     let object = &change.object;
-    let is_routing = matches!(object.spec.kind(), Kind::Gateway | Kind::HttpRoute);
+    let is_routing = matches!(object.spec.kind(), Kind::Gateway | Kind::HttpRoute | Kind::TlsRoute);
     let is_same = change.kind != ChangeKind::Deleted
         && before.get(&object.key()).is_some_and(|old| {
             old.spec == object.spec && old.metadata.creation_timestamp == object.metadata.creation_timestamp

@@ -1,17 +1,21 @@
-//! Validation rules of Gateways and HttpRoutes.
+//! Validation rules of Gateways, HttpRoutes and TlsRoutes.
 
 mod policies;
+mod tls_route;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::policies::{check_cors, check_mirror, check_retry, check_timeouts};
+use self::policies::{check_cors, check_mirror, check_refusal, check_retry, check_timeouts};
+pub use self::tls_route::validate_tls_route;
 use crate::{
     kinds::{
-        gateway::{CERTIFICATE_REFS_MAX, GatewayListener, GatewaySpec, LISTENERS_MAX, ListenerProtocol},
+        gateway::{
+            CERTIFICATE_REFS_MAX, GatewayListener, GatewaySpec, LISTENERS_MAX, ListenerProtocol, TlsMode,
+        },
         http_route::{
             BACKEND_WEIGHT_MAX, FIELD_NAME_BYTES_MAX, FIELD_VALUE_BYTES_MAX, FieldMatch, HeaderModifier,
             HttpFilter, HttpFilterType, HttpRouteMatch, HttpRouteRule, HttpRouteSpec, MATCHES_MAX,
-            PARENT_REFS_MAX, PATH_BYTES_MAX, PathMatchType, PathModifier, PathModifierType,
+            PARENT_REFS_MAX, PATH_BYTES_MAX, ParentRef, PathMatchType, PathModifier, PathModifierType,
             ROUTE_HOSTNAMES_MAX, ROUTE_RULES_MAX, RULE_PARTS_MAX, RequestRedirect,
         },
     },
@@ -56,9 +60,11 @@ pub fn validate_gateway(spec: &GatewaySpec, found: &mut Vec<Violation>) {
     let mut protocols = BTreeMap::new();
     for (index, listener) in spec.listeners.iter().enumerate() {
         check_tls(&format!("{at}/{index}"), listener, found);
-        if *protocols.entry(listener.port).or_insert(listener.protocol) != listener.protocol {
-            let message = "must be that of the other listeners of the port";
-            found.push(Violation::new(format!("{at}/{index}/protocol"), Conflict, message));
+        let first = *protocols.entry(listener.port).or_insert(listener.protocol);
+        if first.has_tls() != listener.protocol.has_tls() {
+            let message = format!("must share the port with the protocol {first} of another listener");
+            let violation = Violation::new(format!("{at}/{index}/protocol"), Conflict, message);
+            found.push(violation.hint("HTTPS and TLS can share a port, HTTP needs one of its own"));
         }
         if !seen.insert((listener.port, listener.hostname.as_ref())) {
             let message = "must differ from the other listeners of the Gateway in port or host name";
@@ -69,17 +75,32 @@ pub fn validate_gateway(spec: &GatewaySpec, found: &mut Vec<Violation>) {
 
 fn check_tls(at: &str, listener: &GatewayListener, found: &mut Vec<Violation>) {
     let at = format!("{at}/tls");
-    let is_tls = match listener.protocol {
-        ListenerProtocol::Http => false,
-        ListenerProtocol::Https => true,
+    let hint = match listener.protocol {
+        ListenerProtocol::Http | ListenerProtocol::Https => "name a Certificate in tls.certificateRefs",
+        ListenerProtocol::Tls => "set tls.mode to Passthrough, or name a Certificate in tls.certificateRefs",
     };
+    let is_tls = listener.protocol.has_tls();
     match &listener.tls {
         None if is_tls => {
-            let violation = Violation::new(at, Required, "must be set for the protocol HTTPS");
-            found.push(violation.hint("name a Certificate in tls.certificateRefs"));
+            let message = format!("must be set for the protocol {}", listener.protocol);
+            found.push(Violation::new(at, Required, message).hint(hint));
         }
         Some(_) if !is_tls => {
             found.push(Violation::new(at, Conflict, "must not be set for the protocol HTTP"));
+        }
+        Some(tls) if tls.mode == TlsMode::Passthrough => {
+            if listener.protocol != ListenerProtocol::Tls {
+                let message = format!("must not be Passthrough for the protocol {}", listener.protocol);
+                let violation = Violation::new(format!("{at}/mode"), Conflict, message);
+                found.push(
+                    violation.hint("set the protocol to TLS, and forward the connections with a TlsRoute"),
+                );
+            }
+            if !tls.certificate_refs.is_empty() {
+                let message =
+                    "must be left out: the gateway does not decrypt connections with the mode Passthrough";
+                found.push(Violation::new(format!("{at}/certificateRefs"), Conflict, message));
+            }
         }
         Some(tls) => {
             let at = format!("{at}/certificateRefs");
@@ -96,17 +117,7 @@ fn check_tls(at: &str, listener: &GatewayListener, found: &mut Vec<Violation>) {
 
 /// Adds the violations of the rules between the fields of an HttpRoute.
 pub fn validate_route(spec: &HttpRouteSpec, found: &mut Vec<Violation>) {
-    let at = "/spec/parentRefs";
-    if spec.parent_refs.is_empty() {
-        found.push(Violation::new(at, Required, "must name at least one Gateway"));
-    }
-    if check_length(at, spec.parent_refs.len(), PARENT_REFS_MAX, found) {
-        check_unique(spec.parent_refs.iter(), |index| format!("{at}/{index}"), found);
-    }
-    let at = "/spec/hostnames";
-    if check_length(at, spec.hostnames.len(), ROUTE_HOSTNAMES_MAX, found) {
-        check_unique(spec.hostnames.iter(), |index| format!("{at}/{index}"), found);
-    }
+    check_attachment(&spec.parent_refs, &spec.hostnames, found);
     let at = "/spec/rules";
     if spec.rules.is_empty() {
         found.push(Violation::new(at, Required, "must have at least one rule"));
@@ -125,6 +136,29 @@ pub fn validate_route(spec: &HttpRouteSpec, found: &mut Vec<Violation>) {
     }
 }
 
+/// Checks the parents and host names of a route.
+fn check_attachment(parents: &[ParentRef], hostnames: &[HostnamePattern], found: &mut Vec<Violation>) {
+    let at = "/spec/parentRefs";
+    if parents.is_empty() {
+        found.push(Violation::new(at, Required, "must name at least one Gateway"));
+    }
+    if check_length(at, parents.len(), PARENT_REFS_MAX, found) {
+        check_unique(parents.iter(), |index| format!("{at}/{index}"), found);
+    }
+    let at = "/spec/hostnames";
+    if check_length(at, hostnames.len(), ROUTE_HOSTNAMES_MAX, found) {
+        check_unique(hostnames.iter(), |index| format!("{at}/{index}"), found);
+    }
+}
+
+/// Checks the weight of a backend.
+fn check_weight(at: &str, weight: u32, found: &mut Vec<Violation>) {
+    if weight > BACKEND_WEIGHT_MAX {
+        let message = format!("must be between 0 and {BACKEND_WEIGHT_MAX}, not {weight}");
+        found.push(Violation::new(format!("{at}/weight"), Invalid, message));
+    }
+}
+
 fn check_rule(at: &str, rule: &HttpRouteRule, found: &mut Vec<Violation>) {
     if check_length(&format!("{at}/matches"), rule.matches.len(), MATCHES_MAX, found) {
         for (index, one) in rule.matches.iter().enumerate() {
@@ -134,11 +168,8 @@ fn check_rule(at: &str, rule: &HttpRouteRule, found: &mut Vec<Violation>) {
     let at_backends = format!("{at}/backendRefs");
     if check_length(&at_backends, rule.backend_refs.len(), RULE_PARTS_MAX, found) {
         for (index, backend) in rule.backend_refs.iter().enumerate() {
-            if backend.weight > BACKEND_WEIGHT_MAX {
-                let message = format!("must be between 0 and {BACKEND_WEIGHT_MAX}, not {}", backend.weight);
-                found.push(Violation::new(format!("{at_backends}/{index}/weight"), Invalid, message));
-            }
             let at = format!("{at_backends}/{index}");
+            check_weight(&at, backend.weight, found);
             if check_length(&format!("{at}/filters"), backend.filters.len(), RULE_PARTS_MAX, found) {
                 check_filters(&at, &backend.filters, rule, found);
                 check_backend_filters(&at, &backend.filters, found);
@@ -156,6 +187,9 @@ fn check_rule(at: &str, rule: &HttpRouteRule, found: &mut Vec<Violation>) {
     check_timeouts(&format!("{at}/timeouts"), rule.timeouts.as_ref(), found);
     if let Some(retry) = &rule.retry {
         check_retry(&format!("{at}/retry"), retry, found);
+    }
+    if let Some(refusal) = &rule.refuse {
+        check_refusal(at, refusal, rule, found);
     }
 }
 

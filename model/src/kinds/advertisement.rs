@@ -33,10 +33,16 @@ pub struct AdvertisementSpec {
     #[serde(rename = "type", default)]
     pub advertisement_type: AdvertisementType,
     /// Names of the AddressPools whose addresses are announced, at most 64. Default: all pools, and addresses that
-    /// are in no pool.
+    /// are in no pool; with `workloadNetworks`, no pool.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(max_items = 64)]
     pub address_pools: BTreeSet<Name>,
+    /// Names of the WorkloadNetworks whose blocks are announced, at most 64. Each selected Node announces its own
+    /// blocks, also while it is drained, because no other Node reaches their workloads. With this field, addresses
+    /// of load balancers are announced only if `addressPools` lists their pools. Type `BGP` only. Default: none.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(max_items = 64)]
+    pub workload_networks: BTreeSet<Name>,
     /// Selectors of Services, at most 64. An address is announced if the labels of one of its Services match at
     /// least one selector. Default: all Services.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -134,10 +140,17 @@ impl AdvertisementSpec {
         self.length(family) < family.bits()
     }
 
+    /// True if the Advertisement announces addresses of load balancers at all.
+    #[must_use]
+    pub fn announces_addresses(&self) -> bool {
+        self.workload_networks.is_empty() || !self.address_pools.is_empty()
+    }
+
     /// True if the Advertisement covers a pool; for `None`, true if it covers addresses that are in no pool.
     #[must_use]
     pub fn covers_pool(&self, pool: Option<&Name>) -> bool {
-        self.address_pools.is_empty() || pool.is_some_and(|pool| self.address_pools.contains(pool))
+        let is_default = self.address_pools.is_empty() && self.workload_networks.is_empty();
+        is_default || pool.is_some_and(|pool| self.address_pools.contains(pool))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Reasons of conditions: the closed list of machine-readable identifiers, each with its meaning and remedy.
 //!
-//! The doc comment of a variant is its [meaning](ConditionReason::meaning) and its `message` its
-//! [remedy](ConditionReason::remedy). The reference page of condition reasons is generated from both.
+//! The doc comment of a variant is its meaning, and its `message` its remedy. The reference page is generated from both.
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumMessage, IntoStaticStr, VariantArray};
@@ -9,8 +8,7 @@ use strum::{Display, EnumMessage, IntoStaticStr, VariantArray};
 /// Remedy of a reason that describes a healthy state.
 const NO_ACTION: &str = "No action is required.";
 
-/// Machine-readable reason for the status of a condition. A BGP session that is not established has such a reason
-/// too.
+/// Machine-readable reason for the status of a condition, or of a BGP session that is not established.
 #[derive(
     Debug,
     Clone,
@@ -279,8 +277,8 @@ pub enum ConditionReason {
     /// No agent has ever reported for this Node.
     #[strum(message = "Start `tidegate-agent` on the machine with `--node` and the name of this Node.")]
     NeverReported,
-    /// The progress of the Node is unknown, because its agent has not reported since the start of the server.
-    #[strum(message = "See the condition Connected.")]
+    /// The state is unknown, because no agent or gateway has reported on it since the start of the server.
+    #[strum(message = "Wait some seconds. For a Node, see the condition Connected.")]
     NoReport,
     /// The node rejects a state from the control server that would remove too much.
     #[strum(message = "If the loss is intended, release the state as the hint describes.")]
@@ -348,7 +346,7 @@ pub enum ConditionReason {
     /// The DnsZone has a static address or alias with a host name of the Service.
     #[strum(message = "Choose another name, or remove the record from `spec.records` of the DnsZone.")]
     NameReserved,
-    /// An older Service, Gateway or HttpRoute has a host name of the Service.
+    /// An older Service, Gateway or route has a host name of the Service.
     #[strum(message = "Choose another name, or remove it from the older object.")]
     NameTaken,
     /// No load balancer address of the Service is announced and has a usable endpoint of its IP family.
@@ -357,36 +355,36 @@ pub enum ConditionReason {
     )]
     NoAddressInService,
     /// The DnsZone has neither a static record nor the host name of an object.
-    #[strum(message = "Add `spec.records`, or host names of a Service or HttpRoute in an allowed namespace.")]
+    #[strum(message = "Add `spec.records`, or host names of a Service or route in an allowed namespace.")]
     NoNames,
     /// The DnsZone has a static record or the host name of an object.
     HasNames,
 
-    /// No Gateway has a listener with the name and port of a parent of the HttpRoute.
+    /// No Gateway has a listener with the name and port of a parent of the route.
     #[strum(message = "Create the Gateway, or correct `spec.parentRefs`.")]
     NoMatchingParent,
-    /// The listeners of a parent do not allow HttpRoutes of the namespace.
+    /// The listeners of a parent do not allow routes of the kind and namespace.
     #[strum(message = "Set `allowedRoutes.namespaces.from` of the listener to `All`.")]
     NotAllowedByListeners,
-    /// No listener of a parent has a host name in common with the HttpRoute.
+    /// No listener of a parent has a host name in common with the route.
     #[strum(message = "Correct `spec.hostnames`, or add a listener to the Gateway.")]
     NoMatchingListenerHostname,
-    /// A backend of the HttpRoute is not a TCP port of a Service.
+    /// A backend of the route is not a TCP port of a Service.
     #[strum(
         message = "Create the Service, or correct `backendRefs`. Its share of the requests fails with 500."
     )]
     BackendNotFound,
-    /// A backend of the HttpRoute expects a protocol that gateways do not send.
+    /// A backend of the route expects a protocol that gateways do not send.
     #[strum(
         message = "Use a Service without `spec.proxyProtocol`. Its share of the requests fails with 500."
     )]
     UnsupportedProtocol,
-    /// All backends of the HttpRoute are Service ports that gateways can use.
+    /// All backends of the route are Service ports that gateways can use.
     BackendsFound,
-    /// No HttpRoute is attached to the Gateway.
-    #[strum(message = "Name the Gateway in `spec.parentRefs` of an HttpRoute.")]
+    /// No route is attached to the Gateway.
+    #[strum(message = "Name the Gateway in `spec.parentRefs` of an HttpRoute or TlsRoute.")]
     NoRoutes,
-    /// An HttpRoute is attached to the Gateway.
+    /// A route is attached to the Gateway.
     RoutesAttached,
     /// All Certificates of the listeners exist and are usable.
     CertificatesFound,
@@ -397,6 +395,14 @@ pub enum ConditionReason {
     InvalidCertificateRef,
     /// Gateways serve the listeners.
     Programmed,
+    /// No gateway that serves the Gateway reports to the control server.
+    #[strum(
+        message = "Start `tidegate-gateway`. If it runs, its log names the obstacle, such as a token without the role `gateway`."
+    )]
+    NoGateway,
+    /// A gateway does not listen at the port of a listener.
+    #[strum(message = "Stop the program that uses the port, or choose another port or `--address`.")]
+    NotListening,
     /// A listener with TLS has no usable Certificate, so that gateways refuse its connections.
     #[strum(message = "See the condition ResolvedRefs.")]
     Invalid,
@@ -404,7 +410,7 @@ pub enum ConditionReason {
     #[strum(message = "Choose another port, or give both listeners the same protocol.")]
     ProtocolConflict,
 
-    /// The certificate is valid for at least 14 more days.
+    /// The certificate is valid, and its renewal is not due.
     InValidity,
     /// The certificate expires within 14 days.
     #[strum(message = "Write a new certificate and its private key to the object.")]
@@ -415,6 +421,17 @@ pub enum ConditionReason {
     /// The validity of the certificate has not begun.
     #[strum(message = "Check the clocks of the control servers, or write another certificate.")]
     NotYetValid,
+    /// The ACME server has issued the certificate for the DNS names of the Certificate.
+    Issued,
+    /// The control servers are ordering the certificate from the ACME server.
+    #[strum(message = "Wait. An order takes seconds to minutes.")]
+    OrderPending,
+    /// The last order of the certificate failed, and is repeated after a pause.
+    #[strum(
+        message = "Correct the cause in the message. The ACME server must reach an HTTP listener of a Gateway in the \
+                       namespace at port 80 of each DNS name."
+    )]
+    OrderFailed,
     /// No listener of a Gateway in the namespace names the Certificate.
     #[strum(message = "Name it in `tls.certificateRefs` of a listener.")]
     NotReferenced,
@@ -429,6 +446,44 @@ pub enum ConditionReason {
     /// The AddressPool has no free address in one of its IP families.
     #[strum(message = "Add a range to `spec.addresses`, or delete Services that are no longer needed.")]
     Full,
+
+    /// A network of the WorkloadNetwork overlaps the range of virtual addresses of the control server.
+    #[strum(message = "Start the control servers with another range, or change `spec.cidrs`.")]
+    Overlaps,
+    /// The WorkloadNetwork has free blocks in all its IP families.
+    BlocksFree,
+    /// The WorkloadNetwork has no free block in one of its IP families.
+    #[strum(message = "Add a network to `spec.cidrs`, or choose smaller blocks in `spec.blockSize`.")]
+    BlocksExhausted,
+    /// The WorkloadNetwork selects no Node.
+    #[strum(message = "Label Nodes, or change `spec.nodeSelectors`.")]
+    NoNodesSelected,
+    /// Nodes that the WorkloadNetwork selects have no block of one of its IP families.
+    #[strum(message = "See the condition HasRoom.")]
+    NodesWithoutBlock,
+    /// All selected Nodes have blocks of the WorkloadNetwork, or a Node has the block.
+    BlocksGiven,
+    /// The Node assigns no further addresses of the block, which is released when no Attachment uses it.
+    #[strum(
+        message = "Wait until the workloads have ended, or let the WorkloadNetwork select the Node again."
+    )]
+    Draining,
+    /// The block has been released, and no other Node gets it before the end of its cooldown.
+    #[strum(message = "Wait for the end of the cooldown (`spec.cooldownSeconds` of the WorkloadNetwork).")]
+    CoolingDown,
+    /// The Workload of the Attachment exists and has its addresses.
+    Attached,
+    /// The Workload of the Attachment does not exist or has other addresses.
+    #[strum(message = "Write the addresses of the Attachment to `spec.addresses` of the Workload.")]
+    NotAttached,
+    /// The NetworkPolicy selects no Workload.
+    #[strum(message = "Label Workloads of the namespace, or change `spec.selector`.")]
+    NoWorkloadsSelected,
+    /// The NetworkPolicy selects Workloads without an address of their own, which nodes cannot isolate.
+    #[strum(message = "Wait for their addresses, or give them addresses that their Node does not have.")]
+    WorkloadsWithoutAddress,
+    /// The NetworkPolicy selects Workloads, all of which have an address of their own.
+    WorkloadsSelected,
 
     /// All expected BGP sessions are established.
     Established,
@@ -528,26 +583,4 @@ impl ConditionReason {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{ConditionReason, NO_ACTION};
-
-    #[test]
-    fn every_reason_has_a_meaning_and_its_published_name() {
-        for reason in ConditionReason::ALL {
-            let meaning = reason.meaning();
-            assert!(meaning.ends_with('.') && !meaning.contains('\n'), "{reason:?}: {meaning}");
-            assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
-        }
-    }
-
-    #[test]
-    fn only_healthy_states_need_no_action() {
-        let healthy = ConditionReason::ALL.iter().filter(|reason| reason.remedy() == NO_ACTION);
-        let healthy: Vec<&str> = healthy.map(|reason| reason.as_str()).collect();
-        let expected = "Valid Headless Allocated AsRequested EndpointsReady NothingToProgram VerifiedOnAllNodes \
-                        NothingToAnnounce Announced RoutedExternally Announceable NodesFound PeersFound Ready \
-                        Reporting Verified ServiceFound Selected NodesSelected Named NamesAnswered HasNames BackendsFound RoutesAttached \
-                        CertificatesFound Programmed InValidity Referenced Free Established";
-        assert_eq!(healthy.join(" "), expected);
-    }
-}
+mod tests;

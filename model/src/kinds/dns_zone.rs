@@ -55,7 +55,7 @@ pub struct DnsZoneSpec {
     #[serde(default = "negative_ttl")]
     #[schema(minimum = 0, maximum = 86_400, default = 5)]
     pub negative_ttl: u32,
-    /// Namespaces whose Services (`spec.hostnames`), Gateways and HttpRoutes may have host names in the zone, at most 256.
+    /// Namespaces whose Services (`spec.hostnames`), Gateways and routes may have host names in the zone, at most 256.
     /// Default: none.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(max_items = 256)]

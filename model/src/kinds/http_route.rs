@@ -35,6 +35,8 @@ pub const CORS_LIST_MAX: usize = 64;
 pub const ORIGIN_BYTES_MAX: usize = 253;
 /// Maximum number of repetitions of a request.
 pub const RETRY_ATTEMPTS_MAX: u32 = 10;
+/// Maximum length of the reason of a refusal, in bytes.
+pub const REFUSAL_REASON_BYTES_MAX: usize = 1024;
 /// Maximum percentage of mirrored requests.
 pub const MIRROR_PERCENT_MAX: u32 = 100;
 
@@ -99,6 +101,53 @@ pub struct HttpRouteRule {
     /// idempotent method, if no response arrives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RouteRetry>,
+    /// Refusal of the requests, for paths with a restriction that gateways cannot enforce. The rule then has neither filters
+    /// nor backends. Default: requests are not refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refuse: Option<RuleRefusal>,
+}
+
+/// Refusal of the requests of a rule with the status code 500. A refusal precedes all other rules with the same host name and
+/// path, whatever their conditions, ages and names. Parameters of path elements (`;name=value`) are left out of the
+/// comparison.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RuleRefusal {
+    /// Reason of the refusal in words, from 1 to 1024 bytes, for explanations. Clients do not receive it.
+    #[schema(min_length = 1, max_length = 1024, example = "Ingress shop/admin: auth-url has no translation")]
+    pub reason: String,
+    /// Comparison of the paths of matches with type `PathPrefix`. Default: `PathElements`.
+    #[serde(default, skip_serializing_if = "RefusalComparison::is_default")]
+    pub comparison: RefusalComparison,
+    /// True if letters in upper and lower case are equal. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ignore_case: bool,
+    /// True if the refusal also precedes rules of the host name with longer or exact paths. Default: false, so that these
+    /// rules serve their paths.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub covers_longer_paths: bool,
+    /// True if the refusal applies at every listener that receives requests for the host name, if its route is attached to
+    /// at least one listener. Default: false, so that it applies at the listeners to which the route is attached.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all_listeners: bool,
+}
+
+/// Comparison of the path of a request with the prefix of a refusal: `PathElements` or `Characters`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub enum RefusalComparison {
+    /// Whole path elements are compared: `/a` does not stand for `/ab`.
+    #[default]
+    PathElements,
+    /// Characters are compared: `/a` stands for `/ab` too.
+    Characters,
+}
+
+impl RefusalComparison {
+    // Serde determines the signature.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Repetition of failed requests, at other endpoints if there are any. A request is never repeated after a part of its body

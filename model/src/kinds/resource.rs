@@ -9,19 +9,21 @@ use utoipa::ToSchema;
 use crate::{
     kinds::{
         address::AddressSpec, address_pool::AddressPoolSpec, advertisement::AdvertisementSpec,
-        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, certificate::CertificateSpec,
-        dns_zone::DnsZoneSpec, endpoint_health::EndpointHealthSpec, endpoint_set::EndpointSetSpec,
-        gateway::GatewaySpec, http_route::HttpRouteSpec, metadata::Metadata, node::NodeSpec,
-        service::ServiceSpec, workload::WorkloadSpec,
+        attachment::AttachmentSpec, bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, block::BlockSpec,
+        certificate::CertificateSpec, dns_zone::DnsZoneSpec, endpoint_health::EndpointHealthSpec,
+        endpoint_set::EndpointSetSpec, gateway::GatewaySpec, http_route::HttpRouteSpec, metadata::Metadata,
+        network_policy::NetworkPolicySpec, node::NodeSpec, service::ServiceSpec, tls_route::TlsRouteSpec,
+        workload::WorkloadSpec, workload_network::WorkloadNetworkSpec,
     },
-    primitives::name::{Name, Namespace},
+    primitives::name::{Name, Namespace, parse_namespaced},
 };
 
 /// Value of `apiVersion` in every object.
 pub const API_VERSION: &str = "tidegate/v1";
 
 /// Kind of an object: `Node`, `AddressPool`, `BfdProfile`, `BgpPeer`, `Advertisement`, `DnsZone`, `Certificate`,
-/// `Gateway`, `HttpRoute`, `Workload`, `Service`, `EndpointSet`, `Address` or `EndpointHealth`.
+/// `Gateway`, `HttpRoute`, `TlsRoute`, `WorkloadNetwork`, `NetworkPolicy`, `Workload`, `Service`, `EndpointSet`, `Address`,
+/// `EndpointHealth`, `Block` or `Attachment`.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema, VariantArray,
 )]
@@ -40,10 +42,16 @@ pub enum Kind {
     DnsZone,
     /// Certificate chain with its private key for listeners of Gateways.
     Certificate,
-    /// Listeners at which gateways accept HTTP requests.
+    /// Listeners at which gateways accept HTTP requests and TLS connections.
     Gateway,
     /// Rules that select a Service for HTTP requests.
     HttpRoute,
+    /// Services for TLS connections by their server name.
+    TlsRoute,
+    /// Addresses for workloads, divided into blocks that nodes get.
+    WorkloadNetwork,
+    /// Connections that selected Workloads accept and make.
+    NetworkPolicy,
     /// Container, VM or process with an address, matched by the selectors of Services.
     Workload,
     /// Stable address in front of endpoints.
@@ -54,6 +62,10 @@ pub enum Kind {
     Address,
     /// List of the unhealthy endpoints of a Service, maintained by the server.
     EndpointHealth,
+    /// Part of a WorkloadNetwork whose addresses one node assigns, maintained by the server.
+    Block,
+    /// Interface by which a node connects a workload to the network, maintained by the server.
+    Attachment,
 }
 
 impl Kind {
@@ -74,8 +86,13 @@ impl Kind {
             Self::Certificate => "Certificate",
             Self::Gateway => "Gateway",
             Self::HttpRoute => "HttpRoute",
+            Self::TlsRoute => "TlsRoute",
+            Self::WorkloadNetwork => "WorkloadNetwork",
+            Self::NetworkPolicy => "NetworkPolicy",
             Self::Address => "Address",
             Self::EndpointHealth => "EndpointHealth",
+            Self::Block => "Block",
+            Self::Attachment => "Attachment",
             Self::Workload => "Workload",
             Self::Service => "Service",
             Self::EndpointSet => "EndpointSet",
@@ -95,8 +112,13 @@ impl Kind {
             Self::Certificate => "certificates",
             Self::Gateway => "gateways",
             Self::HttpRoute => "httproutes",
+            Self::TlsRoute => "tlsroutes",
+            Self::WorkloadNetwork => "workloadnetworks",
+            Self::NetworkPolicy => "networkpolicies",
             Self::Address => "addresses",
             Self::EndpointHealth => "endpointhealths",
+            Self::Block => "blocks",
+            Self::Attachment => "attachments",
             Self::Workload => "workloads",
             Self::Service => "services",
             Self::EndpointSet => "endpointsets",
@@ -113,10 +135,15 @@ impl Kind {
             | Self::BgpPeer
             | Self::Advertisement
             | Self::DnsZone
-            | Self::Address => false,
+            | Self::WorkloadNetwork
+            | Self::Address
+            | Self::Block
+            | Self::Attachment => false,
             Self::Certificate
             | Self::Gateway
             | Self::HttpRoute
+            | Self::TlsRoute
+            | Self::NetworkPolicy
             | Self::Workload
             | Self::Service
             | Self::EndpointSet
@@ -128,7 +155,7 @@ impl Kind {
     #[must_use]
     pub const fn is_kept_by_server(self) -> bool {
         match self {
-            Self::Address | Self::EndpointHealth => true,
+            Self::Address | Self::EndpointHealth | Self::Block | Self::Attachment => true,
             Self::Node
             | Self::AddressPool
             | Self::BfdProfile
@@ -138,6 +165,9 @@ impl Kind {
             | Self::Certificate
             | Self::Gateway
             | Self::HttpRoute
+            | Self::TlsRoute
+            | Self::WorkloadNetwork
+            | Self::NetworkPolicy
             | Self::Workload
             | Self::Service
             | Self::EndpointSet => false,
@@ -248,11 +278,7 @@ impl fmt::Display for ServiceKey {
 impl TryFrom<String> for ServiceKey {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
-        let parts = text.split_once('/');
-        let parsed = parts.and_then(|(namespace, name)| {
-            Some(Self { namespace: Namespace::parse(namespace).ok()?, name: Name::parse(name).ok()? })
-        });
-        parsed.ok_or_else(|| format!("must be `namespace/name`, not `{text}`"))
+        parse_namespaced(&text).map(|(namespace, name)| Self { namespace, name })
     }
 }
 
@@ -283,10 +309,20 @@ pub enum Spec {
     Gateway(GatewaySpec),
     /// Spec of an HttpRoute.
     HttpRoute(HttpRouteSpec),
+    /// Spec of a TlsRoute.
+    TlsRoute(TlsRouteSpec),
+    /// Spec of a WorkloadNetwork.
+    WorkloadNetwork(WorkloadNetworkSpec),
+    /// Spec of a NetworkPolicy.
+    NetworkPolicy(NetworkPolicySpec),
     /// Spec of an Address.
     Address(AddressSpec),
     /// Spec of an EndpointHealth.
     EndpointHealth(EndpointHealthSpec),
+    /// Spec of a Block.
+    Block(BlockSpec),
+    /// Spec of an Attachment.
+    Attachment(Box<AttachmentSpec>),
     /// Spec of a Workload.
     Workload(WorkloadSpec),
     /// Spec of a Service.
@@ -309,8 +345,13 @@ impl Spec {
             Self::Certificate(_) => Kind::Certificate,
             Self::Gateway(_) => Kind::Gateway,
             Self::HttpRoute(_) => Kind::HttpRoute,
+            Self::TlsRoute(_) => Kind::TlsRoute,
+            Self::WorkloadNetwork(_) => Kind::WorkloadNetwork,
+            Self::NetworkPolicy(_) => Kind::NetworkPolicy,
             Self::Address(_) => Kind::Address,
             Self::EndpointHealth(_) => Kind::EndpointHealth,
+            Self::Block(_) => Kind::Block,
+            Self::Attachment(_) => Kind::Attachment,
             Self::Workload(_) => Kind::Workload,
             Self::Service(_) => Kind::Service,
             Self::EndpointSet(_) => Kind::EndpointSet,
@@ -338,8 +379,13 @@ impl Spec {
             | Self::Certificate(_)
             | Self::Gateway(_)
             | Self::HttpRoute(_)
+            | Self::TlsRoute(_)
+            | Self::WorkloadNetwork(_)
+            | Self::NetworkPolicy(_)
             | Self::Address(_)
             | Self::EndpointHealth(_)
+            | Self::Block(_)
+            | Self::Attachment(_)
             | Self::Service(_) => Vec::new(),
         }
     }
@@ -360,8 +406,13 @@ impl Spec {
             Self::Certificate(spec) => serde_json::to_value(spec.without_secret()),
             Self::Gateway(spec) => serde_json::to_value(spec),
             Self::HttpRoute(spec) => serde_json::to_value(spec),
+            Self::TlsRoute(spec) => serde_json::to_value(spec),
+            Self::WorkloadNetwork(spec) => serde_json::to_value(spec),
+            Self::NetworkPolicy(spec) => serde_json::to_value(spec),
             Self::Address(spec) => serde_json::to_value(spec),
             Self::EndpointHealth(spec) => serde_json::to_value(spec),
+            Self::Block(spec) => serde_json::to_value(spec),
+            Self::Attachment(spec) => serde_json::to_value(spec),
             Self::Workload(spec) => serde_json::to_value(spec),
             Self::Service(spec) => serde_json::to_value(spec),
             Self::EndpointSet(spec) => serde_json::to_value(spec),
@@ -456,6 +507,12 @@ impl Object {
         if let Spec::HttpRoute(spec) = &self.spec { Some(spec) } else { None }
     }
 
+    /// Returns the spec of a TlsRoute, or `None` for an object of another kind.
+    #[must_use]
+    pub const fn as_tls_route(&self) -> Option<&TlsRouteSpec> {
+        if let Spec::TlsRoute(spec) = &self.spec { Some(spec) } else { None }
+    }
+
     /// Returns the spec of an Address, or `None` for an object of another kind.
     #[must_use]
     pub const fn as_address(&self) -> Option<&AddressSpec> {
@@ -466,6 +523,30 @@ impl Object {
     #[must_use]
     pub const fn as_endpoint_health(&self) -> Option<&EndpointHealthSpec> {
         if let Spec::EndpointHealth(spec) = &self.spec { Some(spec) } else { None }
+    }
+
+    /// Returns the spec of a WorkloadNetwork, or `None` for an object of another kind.
+    #[must_use]
+    pub const fn as_workload_network(&self) -> Option<&WorkloadNetworkSpec> {
+        if let Spec::WorkloadNetwork(spec) = &self.spec { Some(spec) } else { None }
+    }
+
+    /// Returns the spec of a NetworkPolicy, or `None` for an object of another kind.
+    #[must_use]
+    pub const fn as_network_policy(&self) -> Option<&NetworkPolicySpec> {
+        if let Spec::NetworkPolicy(spec) = &self.spec { Some(spec) } else { None }
+    }
+
+    /// Returns the spec of a Block, or `None` for an object of another kind.
+    #[must_use]
+    pub const fn as_block(&self) -> Option<&BlockSpec> {
+        if let Spec::Block(spec) = &self.spec { Some(spec) } else { None }
+    }
+
+    /// Returns the spec of an Attachment, or `None` for an object of another kind.
+    #[must_use]
+    pub fn as_attachment(&self) -> Option<&AttachmentSpec> {
+        if let Spec::Attachment(spec) = &self.spec { Some(spec) } else { None }
     }
 
     /// Returns the spec of a Workload, or `None` for an object of another kind.

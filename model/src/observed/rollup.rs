@@ -11,7 +11,9 @@ mod conflict;
 mod health;
 mod http;
 mod names;
+mod networks;
 mod node;
+mod policy;
 pub mod rebalance;
 mod sources;
 pub mod what_if;
@@ -46,7 +48,10 @@ use crate::{
         net::IpFamily,
         quantity::{Epoch, Position, Timestamp},
     },
-    wire::report::{Failure, FailureReason, Report},
+    wire::{
+        hold::{HeldReason, HeldState},
+        report::{Failure, FailureReason, Report},
+    },
 };
 
 pub use self::announced::{
@@ -56,11 +61,18 @@ pub use self::announced::{
 pub use self::assigned::address_pool_status;
 pub use self::bgp::{bfd_profile_status, bgp_peer_status, node_bgp_status};
 pub use self::bgp_peer::with_sessions;
-pub use self::certificate::certificate_status;
+pub use self::certificate::{certificate_status, changes_after};
 pub use self::health::{add_not_checked, service_health};
-pub use self::http::{gateway_status, http_route_status};
-pub use self::names::{dns_zone_status, service_resolvable};
+pub use self::http::{
+    gateway_status, gateway_status_among, http_route_status, listener_uses, route_conditions,
+    tls_route_status, with_gateways,
+};
+pub use self::names::{dns_zone_status, route_resolvable, service_resolvable};
+pub use self::networks::{
+    NetworkRoom, attachment_status, block_status, network_room, workload_network_status,
+};
 pub use self::node::node_status;
+pub use self::policy::network_policy_status;
 pub use self::sources::{endpoint_set_status, verdict_of_others, workload_status};
 
 /// Maximum number of Nodes listed in the status of a Service; the counts include all Nodes.
@@ -122,7 +134,8 @@ impl<'a> NodeViews<'a> {
     #[must_use]
     pub fn new(views: Vec<NodeView<'a>>) -> Self {
         let sorted = |rung: &dyn Fn(&Report) -> Position| {
-            let mut all: Vec<_> = views.iter().filter_map(|view| view.report).map(rung).collect();
+            let reports = views.iter().filter_map(|view| view.report).filter(|report| follows(report));
+            let mut all: Vec<_> = reports.map(rung).collect();
             all.sort_unstable();
             all
         };
@@ -132,7 +145,7 @@ impl<'a> NodeViews<'a> {
         let verified = sorted(&|report| report.received.min(report.verified));
         let mut by_verified: Vec<_> = (0..views.len()).collect();
         by_verified.sort_by_cached_key(|at| {
-            let report = views.get(*at).and_then(|view| view.report);
+            let report = views.get(*at).and_then(|view| view.report).filter(|report| follows(report));
             report.map(|report| report.received.min(report.verified))
         });
         let mut failing: BTreeMap<&ServiceKey, Vec<usize>> = BTreeMap::new();
@@ -240,10 +253,16 @@ pub(crate) fn progress<'a>(
     (phase, failure)
 }
 
+/// Returns true if the positions of a report are those of this history. A Node that rejects the state because its own is newer
+/// has positions of another history, in which the same revision is another change.
+fn follows(report: &Report) -> bool {
+    !matches!(report.held, Some(HeldState { reason: HeldReason::ControlBehind, .. }))
+}
+
 /// Returns the step (such as programmed or verified) that a Node has reached with the change at the position
 /// `wanted`. Failures are not considered.
 fn reached_phase(report: &Report, wanted: Position) -> Phase {
-    if report.received < wanted {
+    if report.received < wanted || !follows(report) {
         Phase::Pending
     } else if report.verified >= wanted {
         Phase::Verified
@@ -309,7 +328,7 @@ pub fn service_status(
         accepted(spec),
         assigned::address_assigned(snapshot, key, spec, &addresses),
         by_health.unwrap_or_else(|| endpoints_available(spec, endpoints, compiled)),
-        programmed(spec, counts.as_ref()),
+        programmed(spec, counts.as_ref(), snapshot.is_routed(key)),
         announced_on_record.unwrap_or_else(|| announced(spec, &addresses)),
     ];
     conditions.push(ready(&conditions));
@@ -420,7 +439,7 @@ fn endpoints_available(
     }
 }
 
-fn programmed(spec: &ServiceSpec, counts: Option<&NodeCounts>) -> Condition {
+fn programmed(spec: &ServiceSpec, counts: Option<&NodeCounts>, is_routed: bool) -> Condition {
     let at = ConditionType::Programmed;
     if !unsupported::blocking(spec).is_empty() {
         return no(
@@ -435,6 +454,10 @@ fn programmed(spec: &ServiceSpec, counts: Option<&NodeCounts>) -> Condition {
     }
     let Some(counts) = counts else { return yes(at, ConditionReason::NothingToProgram) };
     if counts.total == 0 {
+        if is_routed && spec.service_type == ServiceType::ClusterIP {
+            // Gateways connect to the endpoints and do not need nodes.
+            return yes(at, ConditionReason::NothingToProgram);
+        }
         return condition(
             at,
             ConditionStatus::Unknown,
@@ -505,7 +528,8 @@ const fn reason_not_ready(unmet: ConditionType) -> Option<ConditionReason> {
         | ConditionType::Used
         | ConditionType::HasRoom
         | ConditionType::Resolvable
-        | ConditionType::ResolvedRefs => None,
+        | ConditionType::ResolvedRefs
+        | ConditionType::Issued => None,
     }
 }
 

@@ -19,7 +19,6 @@ use crate::{
     cluster::compiled::UnsupportedField,
     kinds::{condition_reason::ConditionReason, event::Event, node::ProxyMode},
     primitives::{
-        domain_name::DomainName,
         name::{Label, Name},
         quantity::{Position, Timestamp},
     },
@@ -62,9 +61,9 @@ pub struct Condition {
 /// by reading its kernel), `Announced` (the addresses are announced to the network), `Ready` (all other
 /// conditions are true), `Connected` (the agent of the Node reports), `Converged` (the Node has programmed
 /// everything and verified it by reading its kernel), `Used` (the object is in use by another object),
-/// `HasRoom` (the AddressPool has a free address in each of its IP families), `Resolvable` (`tidegate-dns` answers the
-/// host names of the Service) or `ResolvedRefs` (all backends of the
-/// HttpRoute, or all Certificates of the Gateway, can be used).
+/// `HasRoom` (the AddressPool or WorkloadNetwork has a free address or block in each of its IP families), `Resolvable` (`tidegate-dns` answers the
+/// host names of the Service or route), `ResolvedRefs` (all backends of the
+/// route, or all Certificates of the Gateway, can be used) or `Issued` (the ACME server has issued the certificate).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum ConditionType {
     /// The object is valid, and all its settings are implemented.
@@ -83,14 +82,17 @@ pub enum ConditionType {
     Connected,
     /// The Node has programmed everything and verified it by reading its kernel.
     Converged,
-    /// The object is in use: an EndpointSet or Workload by a Service, a BgpPeer by a Node, a BfdProfile by a BgpPeer.
+    /// The object is in use: an EndpointSet or Workload by a Service, a BgpPeer by a Node, a BfdProfile by a BgpPeer, a
+    /// Block by a Node, an Attachment by a Workload, a NetworkPolicy for Workloads.
     Used,
-    /// The AddressPool has a free address in each of its IP families.
+    /// The AddressPool has a free address, or the WorkloadNetwork a free block, in each of its IP families.
     HasRoom,
     /// The DNS server answers the host names of the Service with an address.
     Resolvable,
-    /// All backends of the HttpRoute, or all Certificates of the Gateway, are such as gateways can use.
+    /// All backends of the route, or all Certificates of the Gateway, are such as gateways can use.
     ResolvedRefs,
+    /// The ACME server has issued the certificate for the DNS names of the Certificate.
+    Issued,
 }
 
 /// State of a condition: `True` (met), `False` (not met) or `Unknown` (cannot be determined).
@@ -390,16 +392,14 @@ pub struct DnsZoneStatus {
     /// Conditions Accepted and Used; Used is true if the zone has a static record or the host name of an
     /// object.
     pub conditions: Vec<Condition>,
-    /// Services, Gateways and HttpRoutes that have host names in the zone, by host name; at most 100. A Service is given by
+    /// Services, Gateways and routes that have host names in the zone, by host name; at most 100. A Service is given by
     /// its namespace and name, such as `shop/web`, and another object with its kind, such as `HttpRoute shop/www`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schema(value_type = BTreeMap<String, String>)]
-    pub hostnames: BTreeMap<DomainName, String>,
-    /// Host names in the zone that Services, Gateways and HttpRoutes claim but do not have, by host name, each with the first
+    pub hostnames: BTreeMap<String, String>,
+    /// Host names in the zone that Services, Gateways and routes claim but do not have, by host name, each with the first
     /// such object; at most 100.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schema(value_type = BTreeMap<String, String>)]
-    pub refused: BTreeMap<DomainName, String>,
+    pub refused: BTreeMap<String, String>,
 }
 
 /// Status of a Gateway.
@@ -407,13 +407,13 @@ pub struct DnsZoneStatus {
 #[serde(rename_all = "camelCase")]
 pub struct GatewayStatus {
     /// Conditions Accepted, ResolvedRefs, Programmed and Used. ResolvedRefs is true if all Certificates of the listeners are
-    /// usable, Programmed if gateways serve all listeners, and Used if an HttpRoute is attached to one of them.
+    /// usable, Programmed if gateways serve all listeners, and Used if a route is attached to one of them.
     pub conditions: Vec<Condition>,
     /// Conditions of each listener by its name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, ListenerStatus>)]
     pub listeners: BTreeMap<Label, ListenerStatus>,
-    /// Number of attached HttpRoutes by the name of the listener.
+    /// Number of attached routes by the name of the listener.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, u32>)]
     pub attached_routes: BTreeMap<Label, u32>,
@@ -431,8 +431,8 @@ pub struct ListenerStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateStatus {
-    /// Conditions Accepted, Ready and Used; Ready is true while the certificate is valid, and Used if a listener of a
-    /// Gateway names it.
+    /// Conditions Accepted, Ready and Used, and with an ACME server Issued; Ready is true while the certificate is valid,
+    /// Used if a listener of a Gateway names it, and Issued if the last order did not fail.
     pub conditions: Vec<Condition>,
     /// DNS names for which the certificate is valid, some with `*` as the first label.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -448,12 +448,24 @@ pub struct CertificateStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub not_after: Option<Timestamp>,
+    /// Time from which the control servers renew the certificate (RFC 3339, UTC).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub renew_at: Option<Timestamp>,
 }
 
 /// Status of an HttpRoute.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HttpRouteStatus {
+    /// Conditions Accepted and ResolvedRefs; Accepted is true if each parent accepts the route.
+    pub conditions: Vec<Condition>,
+}
+
+/// Status of a TlsRoute.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TlsRouteStatus {
     /// Conditions Accepted and ResolvedRefs; Accepted is true if each parent accepts the route.
     pub conditions: Vec<Condition>,
 }

@@ -154,6 +154,17 @@ macro_rules! text_newtype {
 }
 text_newtype!(Name, Label);
 
+/// Parses the form `namespace/name` of an object in a namespace.
+///
+/// # Errors
+/// Returns the expected form if the text does not have it, or if a part of it is no valid name.
+pub fn parse_namespaced(text: &str) -> Result<(Namespace, Name), String> {
+    let parts = text.split_once('/');
+    let parsed =
+        parts.and_then(|(namespace, name)| Namespace::parse(namespace).ok().zip(Name::parse(name).ok()));
+    parsed.ok_or_else(|| format!("must be `namespace/name`, not `{text}`"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,13 +18,14 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{Destination, Masquerade, Owners, Program, Role, Route, Target, Verdict};
+use super::{Destination, Masquerade, Owners, Program, Role, Route, Target, Targets, Verdict};
 use crate::{
     cluster::compiled::{CompiledService, Survival},
     kinds::service::{Scheduler, SchedulerFlag},
     primitives::{
         name::{Label, Name},
         net::IpFamily,
+        quantity::Weight,
     },
 };
 
@@ -49,7 +50,7 @@ pub fn divide(
             continue;
         }
         let Destination::Address(address) = frontend.destination else { continue };
-        let Some(targets) = route.from_elsewhere.targets() else { continue };
+        let Some(targets) = slot_targets(route) else { continue };
         let family = IpFamily::of(address);
         match owners(targets.keys(), &nodes, survival, node, family, networks) {
             Ok(owners) => set_path(route, owners),
@@ -59,6 +60,21 @@ pub fn divide(
         }
     }
     obstacles
+}
+
+/// Returns the targets to whose nodes the slots of a frontend on the two-stage path belong, with their weights. If all
+/// targets are in drain, they keep the slots: their nodes refuse new connections, and established ones continue.
+/// `None` if there are no targets.
+#[must_use]
+pub fn slot_targets(route: &Route) -> Option<Targets> {
+    match &route.from_elsewhere {
+        Verdict::Forward { targets, .. } => Some(Arc::clone(targets)),
+        Verdict::Reject if !route.leaving.is_empty() => {
+            let targets: BTreeMap<_, _> = route.leaving.keys().map(|target| (*target, Weight(1))).collect();
+            Some(Arc::new(targets))
+        }
+        Verdict::Reject | Verdict::Drop | Verdict::Relay { .. } => None,
+    }
 }
 
 /// Returns the node of each endpoint address; `None` for an address without a node, or with several.

@@ -11,6 +11,7 @@
 
 pub mod affects;
 pub mod diff;
+pub mod http;
 pub mod memory;
 pub mod nodes;
 pub mod notices;
@@ -19,11 +20,14 @@ pub mod preceding;
 pub mod problems;
 mod restrict;
 pub mod services;
+mod subject;
 
 use std::{net::IpAddr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+pub use self::subject::{ReportingProgram, Subject, SubjectKind};
 
 use crate::{
     kinds::{
@@ -408,13 +412,14 @@ pub struct Problem {
     /// Identifier of the problem, which does not change while the problem lasts.
     #[schema(example = "Service/default/web/EndpointsAvailable")]
     pub id: String,
-    /// Kind of the object that has the problem.
-    pub kind: Kind,
+    /// Kind of the object that has the problem, such as `Service`, or `DnsServer` for a DNS server that reports.
+    #[schema(value_type = String, example = "Service")]
+    pub kind: SubjectKind,
     /// Namespace of the object; absent for kinds without namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub namespace: Option<Namespace>,
-    /// Name of the object that has the problem.
+    /// Name of the object or DNS server that has the problem.
     pub name: Name,
     /// Impact of the problem on users.
     pub impact: Impact,

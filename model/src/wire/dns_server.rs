@@ -13,6 +13,8 @@ use crate::primitives::{
 pub const DNS_REPORT_INTERVAL_SECS: u64 = 5;
 /// Maximum length of the version of a DNS server, in bytes.
 pub const DNS_VERSION_BYTES_MAX: usize = 64;
+/// Maximum length of the identifier of a process in a report, in bytes.
+pub const DNS_INSTANCE_BYTES_MAX: usize = 64;
 /// Maximum number of zones in a report.
 pub const DNS_ZONES_REPORTED_MAX: usize = 100;
 /// Maximum number of upstream servers in a report.
@@ -29,6 +31,11 @@ pub struct DnsServerReport {
     /// Version of the program, at most 64 bytes.
     #[schema(max_length = 64, example = "0.2.0")]
     pub version: String,
+    /// Random identifier of the process, at most 64 bytes. Two processes that report with one name are recognized by it.
+    /// Default: empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schema(max_length = 64, example = "9f2c61d40a7be835")]
+    pub instance: String,
     /// True while a control server sends the state to the DNS server.
     pub connected: bool,
     /// Revision of the state from which questions are answered. Absent before the first state; all questions fail then.

@@ -25,9 +25,11 @@ use crate::{
     cluster::compiled::CompiledService,
     kinds::{
         address::Announcement,
+        attachment::WorkloadKey,
         node::{ProxyMode, ProxyOptions},
         resource::ServiceKey,
     },
+    policy::set::{ContentId, PolicySet, PolicyWorkload},
     primitives::{
         name::{Label, Name},
         public_key::PublicKey,
@@ -35,7 +37,10 @@ use crate::{
         secret::Secret,
         trace_parent::TraceParent,
     },
-    wire::ask::{AskId, Question},
+    wire::{
+        ask::{AskId, Question},
+        workload_network::{BlockState, WorkloadNetworkState},
+    },
 };
 
 /// Maximum number of trace contexts in one `synced` frame, so that a burst of recorded writes costs an agent no more
@@ -85,6 +90,63 @@ pub enum Frame {
         /// Revision of the change that removed the address.
         revision: Revision,
     },
+    /// WorkloadNetwork that was created or changed. Sent only to agents that request workload networks, as are the
+    /// next three types.
+    WorkloadNetwork {
+        /// Settings of the WorkloadNetwork, with its name.
+        #[schema(value_type = WorkloadNetworkState)]
+        network: Arc<WorkloadNetworkState>,
+    },
+    /// WorkloadNetwork that was deleted.
+    WorkloadNetworkRemoved {
+        /// Name of the removed WorkloadNetwork.
+        network: Name,
+        /// Revision of the change that removed the WorkloadNetwork.
+        revision: Revision,
+    },
+    /// Block that a Node got, or whose Node changed.
+    Block {
+        /// Addresses of the block, with the Node that has it.
+        #[schema(value_type = BlockState)]
+        block: Arc<BlockState>,
+    },
+    /// Block that no Node has any longer.
+    BlockRemoved {
+        /// Addresses of the removed block, such as `10.64.0.0/26`.
+        #[schema(value_type = String)]
+        cidr: IpNet,
+        /// Revision of the change that removed the block.
+        revision: Revision,
+    },
+    /// Set of compiled rules of network policy that workloads have. Sent only to agents that request network policy, as are
+    /// the next three types.
+    PolicySet {
+        /// Rules of the set, with its id.
+        #[schema(value_type = PolicySet)]
+        set: Arc<PolicySet>,
+    },
+    /// Set that no workload has any longer.
+    PolicySetRemoved {
+        /// Id of the removed set, as 16 hexadecimal digits.
+        #[schema(value_type = String)]
+        set: ContentId,
+        /// Revision of the change that removed the set.
+        revision: Revision,
+    },
+    /// Workload whose network policy was created or changed.
+    PolicyWorkload {
+        /// Addresses of the Workload, with its sets and the selectors that match it.
+        #[schema(value_type = PolicyWorkload)]
+        workload: Arc<PolicyWorkload>,
+    },
+    /// Workload that network policy no longer concerns, or that was deleted.
+    PolicyWorkloadRemoved {
+        /// Removed Workload, as `namespace/name`.
+        #[schema(value_type = String)]
+        workload: WorkloadKey,
+        /// Revision of the change that removed the Workload.
+        revision: Revision,
+    },
     /// Query to the agent, which replies with the request `PUT /v1/nodes/{node}/answers/{id}`. Queries are
     /// not part of the state, and are sent between batches.
     Ask {
@@ -103,6 +165,12 @@ pub enum Frame {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         #[schema(value_type = Vec<String>)]
         traces: Vec<TraceParent>,
+        /// True if the state at this position includes the WorkloadNetworks and blocks.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        workload_networks: bool,
+        /// True if the state at this position includes the network policy.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        network_policy: bool,
     },
     /// Frame without changes, sent at intervals to show that the connection still works.
     Heartbeat {
@@ -126,7 +194,7 @@ pub enum StartMode {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkState {
-    /// Workload networks of all Nodes, such as `10.1.0.0/16`.
+    /// Workload networks of all Nodes and networks of all WorkloadNetworks, such as `10.1.0.0/16`.
     #[serde(default, rename = "workloadCIDRs")]
     #[schema(value_type = Vec<String>)]
     pub workload_cidrs: BTreeSet<IpNet>,
@@ -187,7 +255,7 @@ pub struct NodeState {
     /// Options of the proxy.
     #[serde(default)]
     pub proxy: ProxyOptions,
-    /// Workload networks of this node, such as `10.1.13.0/24`. With policy Local, connections from these
+    /// Workload networks and blocks of this node, such as `10.1.13.0/24`. With policy Local, connections from these
     /// networks to external addresses and node ports may use the endpoints of all nodes. Absent if the control
     /// server does not send them; the workload networks of all Nodes then count.
     #[serde(default, rename = "workloadCIDRs", skip_serializing_if = "Option::is_none")]

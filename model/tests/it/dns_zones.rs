@@ -13,8 +13,9 @@ use model::{
         },
         hostnames::{ClaimDecision, judge_claim},
     },
-    kinds::resource::{Kind, Object},
+    kinds::resource::{Kind, Object, ObjectKey},
     observed::rollup::dns_zone_status,
+    primitives::name::{Name, Namespace},
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -87,6 +88,33 @@ fn f146_the_zones_answer_the_questions_of_the_table() {
         fs::write(&path, &found).unwrap();
     }
     assert_eq!(found, fs::read_to_string(&path).unwrap_or_default());
+}
+
+/// F164: no DnsZone takes the names of Services and pods, nor a shorter one the cluster zone. Other names below the cluster zone may have
+/// a DnsZone.
+#[test]
+fn f164_names_of_services_belong_to_the_cluster() {
+    let mut cluster = cluster();
+    let ask = |cluster: &Cluster, name: &str| show(name, "A", &ask(&zone(cluster), name, "A"));
+    let web = "web.shop.svc.cluster.local";
+    let before = ask(&cluster, web);
+    assert!(before.contains(" A 10."), "{before}");
+    for (number, below) in
+        ["svc.cluster.local", "shop.svc.cluster.local", "pod.cluster.local", "local", "db.cluster.local"]
+            .iter()
+            .enumerate()
+    {
+        let records = json!([{ "name": format!("x.{below}"), "type": "A", "values": ["192.0.2.1"] }]);
+        let spec = json!({ "zone": below, "records": records });
+        apply(
+            &mut cluster,
+            json!({ "kind": "DnsZone", "metadata": { "name": format!("z{number}") }, "spec": spec }),
+        );
+    }
+    assert_eq!(ask(&cluster, web), before);
+    assert!(!ask(&cluster, "x.svc.cluster.local").contains("192.0.2.1"));
+    assert!(ask(&cluster, "x.db.cluster.local").contains("192.0.2.1"));
+    assert!(ask(&cluster, "x.local").contains("192.0.2.1"));
 }
 
 /// A zone that received the objects one after another, in any order and with others that were deleted again, gives the
@@ -178,6 +206,14 @@ fn f146_the_host_name_of_a_route_follows_its_gateway() {
     assert_eq!(
         why(&cluster, "listener.example.org"),
         "host name of Gateway `shop/edge`; Gateway `shop/edge` is published by Service `shop/edge`"
+    );
+    assert_eq!(
+        why(&cluster, "a.b.wild.example.org"),
+        "host name `*.wild.example.org` of HttpRoute `shop/www`; Gateway `shop/edge` is published by Service `shop/edge`"
+    );
+    assert_eq!(
+        why(&cluster, "lent.example.org"),
+        "host name of Gateway `shop/lent`; Gateway `shop/lent` is published by Service `blog/blog`"
     );
     assert_eq!(
         why(&cluster, "unpublished.example.org"),
@@ -329,7 +365,20 @@ fn a_transferred_zone_has_the_records_of_the_answers() {
         asked.extend(own);
     }
     assert!(asked.len() > 15, "{asked:?}");
-    assert!(asked.iter().all(|record| records.contains(record)), "{asked:?} {records:?}");
+    let is_transferred = |record: &model::discovery::dns::Record| {
+        let above = record.owner.split_once('.').map_or("", |(_, above)| above);
+        let aboves = std::iter::successors(Some(above), |name| name.split_once('.').map(|(_, above)| above));
+        let wildcards = aboves.map(|above| format!("*.{above}"));
+        let mut owners = std::iter::once(record.owner.clone()).chain(wildcards);
+        owners.any(|owner| records.contains(&model::discovery::dns::Record { owner, ..record.clone() }))
+    };
+    assert!(asked.iter().all(is_transferred), "{asked:?} {records:?}");
+    let wildcards = records.iter().filter(|record| record.owner.starts_with("*."));
+    let wildcards: Vec<_> = wildcards.map(|record| &*record.owner).collect();
+    assert_eq!(
+        wildcards,
+        ["*.alone.example.org", "*.wide.example.org", "*.wild.example.org", "*.wild.example.org"]
+    );
     for record in records.iter().filter(|record| !is_delegation(record)) {
         let (word, _) = record.data.to_presentation();
         let Resolution::Own(answer) = ask(&zone, &record.owner, word) else { panic!("{record:?}") };
@@ -345,10 +394,17 @@ fn a_transferred_zone_has_the_records_of_the_answers() {
 #[test]
 fn the_owner_of_a_host_name_is_the_oldest_allowed_service() {
     let mut cluster = cluster();
-    let key = |text: &str| model::kinds::resource::ServiceKey::try_from(text.to_owned()).unwrap();
-    let decide = |cluster: &Cluster, service: &str, name: &str| match judge_claim(
+    let key = |text: &str| {
+        if let Some(route) = text.strip_prefix("HttpRoute ") {
+            let (namespace, name) = route.split_once('/').unwrap();
+            let namespace = Some(Namespace::parse(namespace).unwrap());
+            return ObjectKey { kind: Kind::HttpRoute, namespace, name: Name::parse(name).unwrap() };
+        }
+        model::kinds::resource::ServiceKey::try_from(text.to_owned()).unwrap().object_key()
+    };
+    let decide = |cluster: &Cluster, claimant: &str, name: &str| match judge_claim(
         &cluster.snapshot,
-        &key(service),
+        &key(claimant),
         name,
     ) {
         ClaimDecision::Owner => "owner".to_owned(),
@@ -356,6 +412,7 @@ fn the_owner_of_a_host_name_is_the_oldest_allowed_service() {
         ClaimDecision::NotAllowed(zone) => format!("not allowed in {zone}"),
         ClaimDecision::Reserved(zone) => format!("reserved in {zone}"),
         ClaimDecision::Taken(owner) => format!("taken by {owner}"),
+        ClaimDecision::NotAttached => "not attached".to_owned(),
     };
     let decisions = [
         ("shop/web", "www.example.org", "owner"),
@@ -366,6 +423,12 @@ fn the_owner_of_a_host_name_is_the_oldest_allowed_service() {
         ("shop/web", "x.dev.example.org", "not allowed in inner"),
         ("aaa/thief", "blog.example.org", "not allowed in example"),
         ("blog/blog", "blog.example.org", "owner"),
+        ("HttpRoute shop/www", "route.example.org", "owner"),
+        ("HttpRoute shop/www", "*.wild.example.org", "owner"),
+        ("HttpRoute shop/www", "www.example.org", "taken by Service shop/web"),
+        ("HttpRoute shop/later", "route.example.org", "taken by HttpRoute shop/www"),
+        ("HttpRoute aaa/thief", "route.example.org", "not allowed in example"),
+        ("HttpRoute shop/detached", "detached.example.org", "not attached"),
     ];
     for (service, name, expected) in decisions {
         assert_eq!(decide(&cluster, service, name), expected, "{service} {name}");
@@ -376,7 +439,9 @@ fn the_owner_of_a_host_name_is_the_oldest_allowed_service() {
     };
     assert_eq!(
         status(&cluster)["hostnames"],
-        json!({ "a.b.example.org": "shop/web", "blog.example.org": "blog/blog",
+        json!({ "*.alone.example.org": "Gateway shop/alone", "*.wide.example.org": "Gateway shop/second",
+                "*.wild.example.org": "HttpRoute shop/www", "lent.example.org": "Gateway shop/lent",
+                "a.b.example.org": "shop/web", "blog.example.org": "blog/blog",
                 "both.example.org": "HttpRoute shop/both", "empty.example.org": "blog/empty", "example.org": "shop/web",
                 "guest.example.org": "HttpRoute blog/guest", "late.example.org": "HttpRoute blog/guest",
                 "listener.example.org": "Gateway shop/edge", "route.example.org": "HttpRoute shop/www",

@@ -2,6 +2,7 @@
 //! with an ordered scan by the rules of precedence, endpoint changes, and the validation of Gateways and HttpRoutes.
 
 mod conformance;
+mod refusal;
 
 use std::{
     cmp::Reverse,
@@ -86,6 +87,7 @@ impl RouteStage {
             routes: routes
                 .map(|(key, (created, spec))| (key.clone(), RouteObject { created: Some(*created), spec }))
                 .collect(),
+            tls_routes: BTreeMap::new(),
         }
     }
 
@@ -311,8 +313,9 @@ fn unsupported_and_invalid_settings_are_refused() {
         violations("Gateway", json!({ "listeners": [listener] }))
     };
     assert_eq!(listener(json!({})), Vec::<String>::new());
-    assert!(listener(json!({ "protocol": "TLS" }))[0].contains("TLS"));
-    assert!(listener(json!({ "tls": {} }))[0].contains("certificateRefs"));
+    assert!(listener(json!({ "protocol": "SCTP" }))[0].contains("SCTP"));
+    assert_eq!(listener(json!({ "protocol": "TLS" })), ["/spec/listeners/0/tls"]);
+    assert!(listener(json!({ "protocol": "HTTPS", "tls": {} }))[0].contains("certificateRefs"));
     assert!(listener(json!({ "hostname": "192.0.2.1" }))[0].contains("IP address"));
     let two = json!({ "name": "http", "port": 80, "protocol": "HTTP" });
     let found = violations("Gateway", json!({ "listeners": [two, two] }));

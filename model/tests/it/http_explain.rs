@@ -137,6 +137,13 @@ fn cluster() -> Cluster {
             &["www.example.org"],
             &json!([{ "backendRefs": web }]),
         ),
+        // A refusal at the listener for plain HTTP applies at the one with TLS too.
+        route_object(
+            "zz-refused",
+            &http,
+            &["www.example.org"],
+            &json!([{ "matches": [{ "path": prefix("/Private") }], "refuse": { "reason": "Ingress shop/private: auth-url", "ignoreCase": true, "allListeners": true } }]),
+        ),
     ];
     let mut cluster = Cluster::new();
     for object in objects {
@@ -200,6 +207,7 @@ fn f142_each_rule_has_the_reason_for_which_it_does_not_apply() {
         "POST https://www.example.org/api/v1 x-canary:always",
         "GET https://www.example.org/exact?a=b",
         "GET https://www.example.org/exactly",
+        "GET https://www.example.org//private?a=b",
         "GET http://a.example.net/",
         "GET http://b.example.net/",
         "GET https://bad.example.org/",

@@ -6,13 +6,17 @@
     reason = "a test fails by panicking, also in its helpers"
 )]
 
+mod acme;
 mod admit;
 mod announcement_events;
 mod assign;
+mod attachments;
 mod bgp;
+mod bgp_blocks;
 mod bgp_book;
 mod bgp_fields;
 mod bgp_status;
+mod blocks;
 mod certificates;
 mod compile;
 mod default_checks;
@@ -33,9 +37,11 @@ mod lag;
 mod lowering;
 mod maglev;
 mod maintenance;
+mod network_policy;
 mod not_checked;
 mod oracle;
 mod overview;
+mod policy_numbers;
 mod pool_properties;
 mod pools;
 mod program;
@@ -50,7 +56,9 @@ mod status;
 mod support;
 mod survival;
 mod suspicion;
+mod tls_routes;
 mod total;
 mod traffic;
 mod validate;
 mod what_if;
+mod workload_networks;

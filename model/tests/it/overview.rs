@@ -13,7 +13,7 @@ use model::{
         quantity::{Epoch, Position, Revision, Timestamp},
     },
     views::overview::{
-        Impact, NodeRow, ServiceRow,
+        Impact, NodeRow, ServiceRow, ServiceState,
         affects::Forms,
         memory::{Basis, StatusFinding},
         nodes::{self, NodeInput, two_digits},
@@ -55,6 +55,15 @@ fn endpoint(address: &str, more: &Value) -> Value {
 
 /// Returns the overview row and the findings of Service `web` with the given spec, endpoints and node reports.
 fn judge_service(spec: &Value, endpoints: &[Value], reports: &[Value]) -> (ServiceRow, Vec<StatusFinding>) {
+    judge_observed(spec, endpoints, reports, ServiceObservations::default())
+}
+
+fn judge_observed(
+    spec: &Value,
+    endpoints: &[Value],
+    reports: &[Value],
+    observed: ServiceObservations,
+) -> (ServiceRow, Vec<StatusFinding>) {
     let mut cluster = Cluster::new();
     let mut whole = json!({ "ports": [{ "port": 80 }] });
     whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
@@ -70,15 +79,7 @@ fn judge_service(spec: &Value, endpoints: &[Value], reports: &[Value]) -> (Servi
     let object = cluster.snapshot.service(&key).unwrap();
     let spec = object.as_service().unwrap();
     let nodes = NodeViews::new(views);
-    let status = service_status(
-        &cluster.snapshot,
-        &key,
-        spec,
-        compiled.as_ref(),
-        Epoch(1),
-        &nodes,
-        ServiceObservations::default(),
-    );
+    let status = service_status(&cluster.snapshot, &key, spec, compiled.as_ref(), Epoch(1), &nodes, observed);
     let view = ServiceInput {
         key: &key,
         object,
@@ -154,6 +155,27 @@ fn the_findings_of_a_service_have_their_impact_on_users() {
     check("overview_services.txt", &text);
 }
 
+/// F146: a host name that a DnsZone contains and the Service does not get is a problem; a name without a DnsZone is none, because other name
+/// servers may have it.
+#[test]
+fn f146_refused_host_names_are_problems() {
+    let up = [endpoint("10.1.1.1", &json!({}))];
+    let judge = |reason: &str| {
+        let resolvable =
+            json!({ "type": "Resolvable", "status": "False", "reason": reason, "message": "the reason" });
+        let resolvable = Some(serde_json::from_value(resolvable).unwrap());
+        let observed = ServiceObservations { resolvable, ..ServiceObservations::default() };
+        let (row, _) = judge_observed(&json!({}), &up, &[json!({})], observed);
+        (row.state, row.reason)
+    };
+    for reason in ["NamespaceNotAllowed", "NameTaken", "NameReserved"] {
+        assert_eq!(judge(reason), (ServiceState::Degraded, Some(reason.to_owned())));
+    }
+    for reason in ["NoDnsZone", "NoAddressInService"] {
+        assert_eq!(judge(reason), (ServiceState::Ok, None), "{reason}");
+    }
+}
+
 fn judge_node(report: Option<&Value>, lag_millis: Option<u64>) -> (NodeRow, Vec<StatusFinding>) {
     let name = Name::parse("n1").unwrap();
     let report = report.map(self::report);
@@ -225,7 +247,8 @@ fn problems_are_ordered_by_impact_then_age_with_the_preceding_write() {
         writes.push(Write { revision, at: at(time), maker, author, message: None, touches });
     }
     let mut pool = finding("p", Impact::Risk, Some(320));
-    pool.about = ObjectKey { kind: Kind::AddressPool, namespace: None, name: Name::parse("p").unwrap() };
+    pool.about =
+        ObjectKey { kind: Kind::AddressPool, namespace: None, name: Name::parse("p").unwrap() }.into();
     pool.concerns.kinds = &[Kind::Service];
     let findings = [
         finding("calm", Impact::Notice, Some(1)),

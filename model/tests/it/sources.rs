@@ -32,8 +32,13 @@ fn conditions(cluster: &Cluster, store_key: &str) -> Vec<Condition> {
         | Spec::Certificate(_)
         | Spec::Gateway(_)
         | Spec::HttpRoute(_)
+        | Spec::TlsRoute(_)
+        | Spec::WorkloadNetwork(_)
+        | Spec::NetworkPolicy(_)
         | Spec::Address(_)
-        | Spec::EndpointHealth(_) => panic!("has another status"),
+        | Spec::EndpointHealth(_)
+        | Spec::Block(_)
+        | Spec::Attachment(_) => panic!("has another status"),
     }
 }
 

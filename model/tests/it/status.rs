@@ -208,6 +208,29 @@ fn an_unsupported_setting_differs_from_a_failure() {
     assert_eq!(line(condition(&broken.conditions, ConditionType::Programmed)), "False FailedOnNodes");
 }
 
+/// A Node that rejects the state, because it knows a newer one, has verified nothing of it: revisions of the newer state are
+/// other changes.
+#[test]
+fn a_node_that_is_ahead_of_the_control_server_has_verified_nothing() {
+    let cluster = balancer(json!({ "addresses": ["192.0.2.7"] }));
+    let none = json!({ "lost": 0, "total": 0 });
+    let held = json!({
+        "offered": "1-3", "inForce": "1-9", "reason": "ControlBehind", "since": "2026-11-21T09:00:00Z", "vips": none,
+        "endpoints": none,
+    });
+    let ahead = report("nftables", json!({ "held": held }));
+    let lacking = status(&cluster, &[("n1", ahead), ("n2", report("nftables", json!({})))]);
+    let programmed = condition(&lacking.conditions, ConditionType::Programmed);
+    assert_eq!(
+        (programmed.status, lacking.nodes.received, lacking.nodes.verified),
+        (ConditionStatus::False, 1, 1)
+    );
+    assert!(
+        programmed.message.contains("n1: since 2026-11-21T09:00:00Z the node rejects the state"),
+        "{programmed:?}"
+    );
+}
+
 /// F053: the status of a Node shows the proxy mode in use. The Node is not converged while this mode differs from
 /// the one in its spec.
 #[test]

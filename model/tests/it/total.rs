@@ -124,6 +124,7 @@ fn near_object() -> impl Strategy<Value = Value> {
         "Certificate",
         "Gateway",
         "HttpRoute",
+        "TlsRoute",
     ]);
     (kinds, near_json(), near_json()).prop_map(|(kind, spec, metadata)| {
         let mut object = json!({ "kind": kind, "metadata": { "name": "web" }, "spec": spec });

@@ -12,6 +12,7 @@ pub mod iptables;
 pub mod ipvs;
 pub mod memory;
 pub mod nftables;
+pub mod policy;
 mod trace;
 pub mod userspace;
 

@@ -23,7 +23,7 @@ use super::{Agent, backends::Takeover};
 use crate::{
     agent::announcement_preview::{self, Side},
     ask::failed,
-    feed::machine::{Batch, ServiceChange},
+    feed::machine::{Batch, NetworkChanges, PolicyUpdates, ServiceChange},
     state::{ChangedObjects, State, desired::DesiredBuilder},
 };
 
@@ -229,6 +229,8 @@ fn batch(proposal: Proposal, position: Position) -> Batch {
         node,
         services: gone.chain(set).collect(),
         addresses: gone_addresses.chain(set_addresses).collect(),
+        networks: NetworkChanges::default(),
+        policy: PolicyUpdates::default(),
         position,
         traces: Vec::new(),
     }

@@ -66,7 +66,17 @@ impl Agent {
     /// Sends state changes that were received from the control server to the health checker. Does not wait
     /// until they are applied.
     pub(super) fn check_changes(&mut self, touched: &ChangedObjects) {
-        let ChangedObjects { services, addresses: _, network, node: _, bgp: _ } = touched;
+        let ChangedObjects {
+            services,
+            addresses: _,
+            workload_networks: _,
+            blocks: _,
+            policy_sets: _,
+            policy_workloads: _,
+            network,
+            node: _,
+            bgp: _,
+        } = touched;
         let is_on = self.state.network().default_check;
         let mut keys: BTreeSet<_> = services.iter().cloned().collect();
         if is_on != self.has_default_checks {
@@ -89,7 +99,17 @@ impl Agent {
     /// Sends state changes that were received from the control server to the announcers. When this function
     /// returns, Services that the kernel is about to lose are no longer announced.
     pub(super) fn announce_changes(&mut self, touched: &ChangedObjects) {
-        let ChangedObjects { services, addresses, network, node: _, bgp } = touched;
+        let ChangedObjects {
+            services,
+            addresses,
+            workload_networks: _,
+            blocks: _,
+            policy_sets: _,
+            policy_workloads: _,
+            network,
+            node: _,
+            bgp,
+        } = touched;
         let (changing, closing): (BTreeSet<_>, BTreeSet<_>) = services
             .iter()
             .cloned()

@@ -47,7 +47,9 @@ use model::{
     kinds::resource::ServiceKey,
     primitives::{name::Name, quantity::Position},
 };
+use network::desired::DesiredNetwork;
 use speaker::routing::Routing;
+use tokio::sync::watch;
 use traces::Tracer;
 use tracing::debug;
 
@@ -61,7 +63,10 @@ use crate::{
     health_port::HealthPorts,
     hold::Guard,
     journal::Journal,
-    state::{ChangedObjects, State, defaults::ProxyDefaults, desired::DesiredBuilder},
+    policy::PolicyLink,
+    state::{
+        ChangedObjects, State, defaults::ProxyDefaults, desired::DesiredBuilder, workload_networks::desired,
+    },
     tally::Tally,
 };
 
@@ -80,6 +85,8 @@ const RETRY_FLOOR: Duration = Duration::from_secs(1);
 const RETRY_CAP: Duration = Duration::from_secs(60);
 /// Maximum time between two iterations of the loop, so that the journal is maintained.
 const TURN_INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// Interval at which the loop checks if the network policy is in the kernel, after which the state counts as verified.
+const POLICY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Control loop of a node, run by its own thread.
 pub struct Agent {
@@ -118,6 +125,10 @@ pub struct Agent {
     spans: spans::ApplySpans,
     /// Time of the next look at the networks of the interfaces.
     segments_at: Instant,
+    /// Input of the workload network; `None` in agents without it.
+    workload_network: Option<watch::Sender<Option<DesiredNetwork>>>,
+    /// Thread that programs the network policy; `None` in agents without it.
+    policy: Option<PolicyLink>,
 }
 
 /// Pending full pass, which reads the kernel and applies the whole state: the cause of the pass, and the
@@ -210,6 +221,8 @@ impl Agent {
             has_default_checks: false,
             spans: spans::ApplySpans::default(),
             segments_at: now,
+            workload_network: None,
+            policy: None,
         })
     }
 
@@ -226,6 +239,37 @@ impl Agent {
         self.spans = spans::ApplySpans::new(tracer);
     }
 
+    /// Sends the workload networks and blocks of received states to `desired`.
+    pub fn attach_by(&mut self, desired: watch::Sender<Option<DesiredNetwork>>) {
+        self.workload_network = Some(desired);
+    }
+
+    /// Sends the network policy of received states to the thread that programs it.
+    pub fn enforce_by(&mut self, policy: PolicyLink) {
+        self.policy = Some(policy);
+    }
+
+    fn follow_policy(&self, touched: &ChangedObjects, is_first: bool) {
+        let is_changed = !touched.policy_sets.is_empty() || !touched.policy_workloads.is_empty();
+        if let Some(policy) = self.policy.as_ref().filter(|_| is_changed || is_first) {
+            policy.send(self.state.policy().clone());
+        }
+    }
+
+    /// Returns the position of the state, if the network policy of the state is in the kernel; otherwise the one that was
+    /// verified last.
+    fn verified_position(&self) -> Option<Position> {
+        let is_current = self.policy.as_ref().is_none_or(PolicyLink::is_current);
+        if is_current { self.state.position() } else { self.verified }
+    }
+
+    fn follow_workload_networks(&self, touched: &ChangedObjects, is_first: bool) {
+        let is_changed = !touched.workload_networks.is_empty() || !touched.blocks.is_empty();
+        if let Some(sender) = self.workload_network.as_ref().filter(|_| is_changed || is_first) {
+            sender.send_replace(Some(desired(&self.state)));
+        }
+    }
+
     fn take(&mut self, batch: Batch, now: Instant) {
         let previous = self.state.position();
         self.spans.receive(&batch.traces, batch.position);
@@ -238,6 +282,8 @@ impl Agent {
             self.backends.want(self.defaults.backend(self.state.node()), now);
         }
         debug!(services = touched.services.len(), position = ?self.state.position(), "received");
+        self.follow_workload_networks(&touched, previous.is_none());
+        self.follow_policy(&touched, previous.is_none());
         let followed = self.derived.update(&self.state, touched.clone());
         self.announce_changes(&touched);
         self.check_changes(&touched);
@@ -309,7 +355,8 @@ impl Agent {
     /// earlier.
     #[must_use]
     pub fn next_turn(&self, now: Instant) -> Instant {
-        let upkeep = now + TURN_INTERVAL_MAX;
+        let is_waiting = self.policy.as_ref().is_some_and(|policy| !policy.is_current());
+        let upkeep = now + if is_waiting { POLICY_INTERVAL } else { TURN_INTERVAL_MAX };
         if self.state.position().is_none() {
             return upkeep;
         }

@@ -19,7 +19,7 @@ impl Agent {
     /// position (epoch and revision) advances.
     pub(super) fn follow_changes(&mut self, now: Instant, random: u64) {
         if self.dirty.is_empty() && !self.are_networks_dirty {
-            self.verified = self.state.position();
+            self.verified = self.verified_position();
             self.spans.finish();
             return;
         }
@@ -137,7 +137,7 @@ impl Agent {
             self.retry_at = Some(now + self.retry.next_delay(random));
         }
         self.announce_outcomes(scope);
-        self.verified = self.state.position();
+        self.verified = self.verified_position();
         Some(writes)
     }
 

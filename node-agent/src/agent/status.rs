@@ -28,6 +28,8 @@ impl Agent {
         let held = self.guard.held(self.state.position(), wall_clock());
         warnings.extend(held.map(|held| limit_message(held.message())));
         warnings.extend(self.refusals.warning(self.backends.current()));
+        let policy = self.policy.as_ref().map(|policy| policy.problems(self.backends.mode()));
+        warnings.extend(policy.unwrap_or_default().into_iter().map(limit_message));
         let kernel = self.backends.counters();
         Status {
             mode: self.backends.mode(),

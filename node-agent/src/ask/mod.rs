@@ -21,6 +21,7 @@ use model::{
         doctor::SafeFix,
     },
 };
+use network::refusals::RecordRefusals;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::spawn_blocking,
@@ -70,6 +71,8 @@ pub struct Answerer {
     pub node: Name,
     /// Current status of the agent.
     pub status: watch::Receiver<Status>,
+    /// Attachments that the control server does not record.
+    pub refusals: watch::Receiver<RecordRefusals>,
     /// True if the operator allows the control server to request fixes (`--allow-fixes`).
     pub allow_fixes: bool,
 }
@@ -100,8 +103,9 @@ impl Answerer {
                 let findings = spawn_blocking(move || doctor::examine(&subject)).await;
                 let held = self.status.borrow().held;
                 let held = held.map(|held| doctor::held(&held, &self.node));
-                let findings =
-                    findings.map(|findings| held.into_iter().chain(findings).take(FINDINGS_MAX).collect());
+                let unrecorded = doctor::unrecorded(&self.refusals.borrow());
+                let own = held.into_iter().chain(unrecorded);
+                let findings = findings.map(|findings| own.chain(findings).take(FINDINGS_MAX).collect());
                 findings.map_or_else(
                     |_| failed("the inspection of the machine was aborted"),
                     |findings| Reply::Doctor { findings, clock: Some(wall_clock()) },

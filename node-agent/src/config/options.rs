@@ -63,6 +63,13 @@ pub enum Command {
         #[arg(long, value_name = "EPOCH")]
         epoch: u64,
     },
+    /// Attach a network namespace on this machine to a workload network
+    ///
+    /// The agent running here creates an interface in the namespace, with an address of a block of this node, and the
+    /// routes to it. Works while the control server is away. The same command can be repeated.
+    Attach(AttachArgs),
+    /// Remove an attachment, with its interface and its routes
+    Detach(DetachArgs),
     /// Relay the connections of userspace mode; started by the agent itself
     #[command(hide = true)]
     Relay {
@@ -112,6 +119,43 @@ pub enum Command {
         #[arg(long, short, value_enum, default_value_t)]
         output: OutputFormat,
     },
+}
+
+/// Arguments of `tidegate-agent attach`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct AttachArgs {
+    /// Name of the Workload, which identifies the attachment on this machine
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Network namespace: a name of `ip netns`, or a path
+    #[arg(long, value_name = "NAME|PATH", required_unless_present = "pid")]
+    pub netns: Option<String>,
+    /// Process whose network namespace is attached
+    #[arg(long, value_name = "PID", conflicts_with = "netns")]
+    pub pid: Option<u32>,
+    /// Name of the interface in the network namespace
+    #[arg(long, value_name = "NAME", default_value = "eth0")]
+    pub interface: String,
+    /// WorkloadNetwork of the address [default: the only one that has a block on this node]
+    #[arg(long, value_name = "NAME")]
+    pub network: Option<String>,
+    /// Namespace of the Workload [default: default]
+    #[arg(long, short, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Labels of the Workload as `key=value`, separated by commas
+    #[arg(id = "workload_label", long = "workload-label", value_name = "KEY=VALUE,…", value_delimiter = ',')]
+    pub label: Vec<String>,
+}
+
+/// Arguments of `tidegate-agent detach`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct DetachArgs {
+    /// Name of the Workload at the time of the attachment
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Name of the interface in the network namespace
+    #[arg(long, value_name = "NAME", default_value = "eth0")]
+    pub interface: String,
 }
 
 /// Output format of `preflight` and `doctor`.

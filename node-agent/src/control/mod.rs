@@ -24,7 +24,7 @@ use arc_swap::ArcSwap;
 use reqwest::{Client, Url};
 use rustls::{ClientConfig, RootCertStore};
 use tls_trust::Trust;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use self::board::Board;
 
@@ -49,6 +49,8 @@ pub struct Control {
     pub serving: watch::Sender<Option<ServerId>>,
     /// Observed state of each server.
     pub board: Board,
+    /// Signal that a server does not accept the certificate of this node.
+    pub rejected: Notify,
 }
 
 impl Control {
@@ -62,7 +64,7 @@ impl Control {
         assert!(!urls.is_empty(), "an agent has at least one control server");
         let board = Board::new(&urls);
         let (client, serving) = (ArcSwap::from_pointee(client), watch::Sender::new(None));
-        Self { urls, client, preferred: None, serving, board }
+        Self { urls, client, preferred: None, serving, board, rejected: Notify::new() }
     }
 
     /// Prefers the socket at `path` over the URL of the server while the socket exists: the server may start, or be

@@ -39,6 +39,7 @@ use model::{
         hold::HeldState,
     },
 };
+use network::refusals::RecordRefusals;
 
 use crate::preflight::{self, RequirementState};
 
@@ -88,6 +89,23 @@ pub fn held(held: &HeldState, node: &Name) -> Finding {
         fix: Some(held.hint(node.as_str())),
         safe_fix: None,
     })
+}
+
+/// Returns the finding that the control server does not record attachments, with their number and the first reason.
+#[must_use]
+pub fn unrecorded(refusals: &RecordRefusals) -> Option<Finding> {
+    let finding = Finding {
+        check: "attachments".to_owned(),
+        state: FindingState::Broken,
+        message: refusals.summary()?,
+        why: Some("their Workloads do not have the addresses, so that Services do not reach them".to_owned()),
+        fix: Some(
+            "correct the cause, or run `tidegate-agent detach NAME` and attach again on the machine"
+                .to_owned(),
+        ),
+        safe_fix: None,
+    };
+    Some(limited(finding))
 }
 
 fn limited(found: Finding) -> Finding {

@@ -119,7 +119,7 @@ impl CertificateRenewal {
         loop {
             let now = now();
             let wait = match &self.identity {
-                Some(identity) if now < renewal(identity, &self.place) => {
+                Some(identity) if now < renewal(identity, &self.place) && !self.is_taken_back => {
                     let left = renewal(identity, &self.place).unix_seconds() - now.unix_seconds();
                     Duration::from_secs(u64::try_from(left).unwrap_or_default()).min(LOOK)
                 }
@@ -132,7 +132,22 @@ impl CertificateRenewal {
                     self.note(joined, &mut backoff)
                 }
             };
-            tokio::time::sleep(wait).await;
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.control.rejected.notified() => self.check().await,
+            }
+        }
+    }
+
+    /// Finds out if the certificate was revoked, after a server has rejected it: the renewal of a revoked certificate is
+    /// rejected, too. The node then joins again as soon as it has a new join token.
+    async fn check(&mut self) {
+        let is_valid = self.identity.as_ref().is_some_and(|identity| identity.expires > now());
+        if is_valid
+            && !self.is_taken_back
+            && let Err(error) = self.renew().await
+        {
+            self.complain(Some(&error));
         }
     }
 

@@ -11,17 +11,23 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
+use ipnet::IpNet;
 use model::{
     cluster::compiled::CompiledService,
-    kinds::resource::ServiceKey,
+    kinds::{attachment::WorkloadKey, resource::ServiceKey},
+    policy::set::{ContentId, PolicySet, PolicyWorkload},
     primitives::{
+        name::Name,
         quantity::{Position, Revision},
         trace_parent::TraceParent,
     },
-    wire::feed::{AddressState, FRAME_TRACES_MAX, Frame, NetworkState, NodeState, StartMode},
+    wire::{
+        feed::{AddressState, FRAME_TRACES_MAX, Frame, NetworkState, NodeState, StartMode},
+        workload_network::{BlockState, WorkloadNetworkState},
+    },
 };
 
-/// Maximum number of Services, and of addresses, in one batch of state changes: a hundred times the largest
+/// Maximum number of Services, of addresses, of blocks, and of workloads, in one batch of state changes: a hundred times the largest
 /// benchmarked cluster. A larger number indicates a broken server.
 pub const BATCH_SERVICES_MAX: usize = 1_000_000;
 
@@ -38,10 +44,38 @@ pub struct Batch {
     pub services: BTreeMap<ServiceKey, ServiceChange>,
     /// Final state of each load balancer address that was sent; `None` if removed.
     pub addresses: BTreeMap<IpAddr, Option<Arc<AddressState>>>,
+    /// Changes of WorkloadNetworks and blocks.
+    pub networks: NetworkChanges,
+    /// Changes of network policy.
+    pub policy: PolicyUpdates,
     /// Position (epoch and revision) of the state after the batch is applied.
     pub position: Position,
     /// Trace contexts of recorded writes in the batch, at most [`FRAME_TRACES_MAX`].
     pub traces: Vec<TraceParent>,
+}
+
+/// Changes of WorkloadNetworks and blocks in a batch of state changes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NetworkChanges {
+    /// Final state of each WorkloadNetwork that was sent; `None` if removed.
+    pub networks: BTreeMap<Name, Option<Arc<WorkloadNetworkState>>>,
+    /// Final state of each block that was sent; `None` if removed.
+    pub blocks: BTreeMap<IpNet, Option<Arc<BlockState>>>,
+    /// True if the state after the batch includes all WorkloadNetworks and blocks, false if the control server does not
+    /// send them; `None` if it is as before the batch.
+    pub are_included: Option<bool>,
+}
+
+/// Changes of network policy in a batch of state changes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PolicyUpdates {
+    /// Sets of rules that were sent; `None` if removed.
+    pub sets: BTreeMap<ContentId, Option<Arc<PolicySet>>>,
+    /// Final policy of each workload that was sent; `None` if removed.
+    pub workloads: BTreeMap<WorkloadKey, Option<Arc<PolicyWorkload>>>,
+    /// True if the state after the batch includes all network policy, false if the control server does not send it; `None`
+    /// if it is as before the batch.
+    pub is_included: Option<bool>,
 }
 
 /// Final change of one Service in a batch of state changes.
@@ -76,8 +110,10 @@ pub enum StreamFault {
     /// The server sent a frame (message) that the protocol does not allow at this point of the stream.
     #[error("unexpected frame `{0}`")]
     OutOfPlace(&'static str),
-    /// The server sent more than [`BATCH_SERVICES_MAX`] Services or addresses in one batch.
-    #[error("more than {BATCH_SERVICES_MAX} Services or addresses between two `synced` frames")]
+    /// The server sent more than [`BATCH_SERVICES_MAX`] Services, addresses, blocks or workloads in one batch.
+    #[error(
+        "more than {BATCH_SERVICES_MAX} Services, addresses, blocks or workloads between two `synced` frames"
+    )]
     TooMany,
 }
 
@@ -102,6 +138,8 @@ struct CollectedFrames {
     node: Option<NodeState>,
     services: BTreeMap<ServiceKey, ServiceChange>,
     addresses: BTreeMap<IpAddr, Option<Arc<AddressState>>>,
+    networks: NetworkChanges,
+    policy: PolicyUpdates,
 }
 
 impl Assembler {
@@ -161,9 +199,29 @@ impl Assembler {
             Frame::Removed { service, revision } => self.collect(service, ServiceChange::Removed(revision)),
             Frame::Address { address } => self.collect_address(address.address, Some(address)),
             Frame::AddressRemoved { address, revision: _ } => self.collect_address(address, None),
+            Frame::WorkloadNetwork { network } => {
+                self.collected.networks.networks.insert(network.name.clone(), Some(network));
+                Ok(None)
+            }
+            Frame::WorkloadNetworkRemoved { network, revision: _ } => {
+                self.collected.networks.networks.insert(network, None);
+                Ok(None)
+            }
+            Frame::Block { block } => self.collect_block(block.cidr, Some(block)),
+            Frame::BlockRemoved { cidr, revision: _ } => self.collect_block(cidr, None),
+            Frame::PolicySet { set } => self.collect_set(set.id, Some(set)),
+            Frame::PolicySetRemoved { set, revision: _ } => self.collect_set(set, None),
+            Frame::PolicyWorkload { workload } => {
+                self.collect_workload(workload.workload.clone(), Some(workload))
+            }
+            Frame::PolicyWorkloadRemoved { workload, revision: _ } => self.collect_workload(workload, None),
             // Not part of the state.
             Frame::Ask { .. } => Ok(None),
-            Frame::Synced { position, traces } => self.complete(mode, position, traces).map(Some),
+            Frame::Synced { position, traces, workload_networks, network_policy } => {
+                self.collected.networks.are_included = Some(workload_networks);
+                self.collected.policy.is_included = Some(network_policy);
+                self.complete(mode, position, traces).map(Some)
+            }
             Frame::Heartbeat { position } => {
                 let moved = self.held.is_none_or(|held| position != held);
                 if is_first || !moved || !self.collected.is_empty() {
@@ -183,6 +241,18 @@ impl Assembler {
             Frame::Removed { .. } => return Err(StreamFault::OutOfPlace("removed")),
             Frame::Address { .. } => return Err(StreamFault::OutOfPlace("address")),
             Frame::AddressRemoved { .. } => return Err(StreamFault::OutOfPlace("addressRemoved")),
+            Frame::WorkloadNetwork { .. } => return Err(StreamFault::OutOfPlace("workloadNetwork")),
+            Frame::WorkloadNetworkRemoved { .. } => {
+                return Err(StreamFault::OutOfPlace("workloadNetworkRemoved"));
+            }
+            Frame::Block { .. } => return Err(StreamFault::OutOfPlace("block")),
+            Frame::BlockRemoved { .. } => return Err(StreamFault::OutOfPlace("blockRemoved")),
+            Frame::PolicySet { .. } => return Err(StreamFault::OutOfPlace("policySet")),
+            Frame::PolicySetRemoved { .. } => return Err(StreamFault::OutOfPlace("policySetRemoved")),
+            Frame::PolicyWorkload { .. } => return Err(StreamFault::OutOfPlace("policyWorkload")),
+            Frame::PolicyWorkloadRemoved { .. } => {
+                return Err(StreamFault::OutOfPlace("policyWorkloadRemoved"));
+            }
             Frame::Ask { .. } => return Err(StreamFault::OutOfPlace("ask")),
             Frame::Synced { .. } => return Err(StreamFault::OutOfPlace("synced")),
             Frame::Heartbeat { .. } => return Err(StreamFault::OutOfPlace("heartbeat")),
@@ -217,6 +287,36 @@ impl Assembler {
         Ok(None)
     }
 
+    fn collect_block(
+        &mut self,
+        cidr: IpNet,
+        change: Option<Arc<BlockState>>,
+    ) -> Result<Option<Batch>, StreamFault> {
+        let blocks = &mut self.collected.networks.blocks;
+        blocks.insert(cidr, change);
+        if blocks.len() > BATCH_SERVICES_MAX { Err(StreamFault::TooMany) } else { Ok(None) }
+    }
+
+    fn collect_set(
+        &mut self,
+        id: ContentId,
+        change: Option<Arc<PolicySet>>,
+    ) -> Result<Option<Batch>, StreamFault> {
+        let sets = &mut self.collected.policy.sets;
+        sets.insert(id, change);
+        if sets.len() > BATCH_SERVICES_MAX { Err(StreamFault::TooMany) } else { Ok(None) }
+    }
+
+    fn collect_workload(
+        &mut self,
+        key: WorkloadKey,
+        change: Option<Arc<PolicyWorkload>>,
+    ) -> Result<Option<Batch>, StreamFault> {
+        let workloads = &mut self.collected.policy.workloads;
+        workloads.insert(key, change);
+        if workloads.len() > BATCH_SERVICES_MAX { Err(StreamFault::TooMany) } else { Ok(None) }
+    }
+
     fn complete(
         &mut self,
         mode: StartMode,
@@ -226,16 +326,19 @@ impl Assembler {
         check(self.held, mode, position)?;
         self.held = Some(position);
         self.stage = Stage::Collecting { mode: StartMode::Delta, is_first: false };
-        let CollectedFrames { network, node, services, addresses } = std::mem::take(&mut self.collected);
+        let CollectedFrames { network, node, services, addresses, networks, policy } =
+            std::mem::take(&mut self.collected);
         traces.truncate(FRAME_TRACES_MAX);
-        Ok(Batch { mode, network, node, services, addresses, position, traces })
+        Ok(Batch { mode, network, node, services, addresses, networks, policy, position, traces })
     }
 }
 
 impl CollectedFrames {
     fn is_empty(&self) -> bool {
-        let Self { network, node, services, addresses } = self;
-        network.is_none() && node.is_none() && services.is_empty() && addresses.is_empty()
+        let Self { network, node, services, addresses, networks, policy } = self;
+        let is_empty = network.is_none() && node.is_none() && services.is_empty() && addresses.is_empty();
+        let has_networks = !networks.networks.is_empty() || !networks.blocks.is_empty();
+        is_empty && !has_networks && policy.sets.is_empty() && policy.workloads.is_empty()
     }
 }
 
@@ -278,8 +381,15 @@ mod tests {
         assert_eq!(assembler.push(start(StartMode::Full, "1-5")), Ok(None));
         assert_eq!(assembler.push(removed("a")), Ok(None));
         assert_eq!(assembler.push(Frame::Heartbeat { position: at("1-5") }), Ok(None));
-        let batch =
-            assembler.push(Frame::Synced { position: at("1-6"), traces: Vec::new() }).unwrap().unwrap();
+        let batch = assembler
+            .push(Frame::Synced {
+                position: at("1-6"),
+                traces: Vec::new(),
+                workload_networks: false,
+                network_policy: false,
+            })
+            .unwrap()
+            .unwrap();
         assert_eq!((batch.mode, batch.position, batch.services.len()), (StartMode::Full, at("1-6"), 1));
         assert_eq!(assembler.held(), Some(at("1-6")));
     }
@@ -288,9 +398,23 @@ mod tests {
     fn batches_after_the_first_are_differences() {
         let mut assembler = Assembler::new(None);
         assembler.push(start(StartMode::Full, "1-5")).unwrap();
-        assembler.push(Frame::Synced { position: at("1-5"), traces: Vec::new() }).unwrap();
-        let batch =
-            assembler.push(Frame::Synced { position: at("1-6"), traces: Vec::new() }).unwrap().unwrap();
+        assembler
+            .push(Frame::Synced {
+                position: at("1-5"),
+                traces: Vec::new(),
+                workload_networks: false,
+                network_policy: false,
+            })
+            .unwrap();
+        let batch = assembler
+            .push(Frame::Synced {
+                position: at("1-6"),
+                traces: Vec::new(),
+                workload_networks: false,
+                network_policy: false,
+            })
+            .unwrap()
+            .unwrap();
         assert_eq!(batch.mode, StartMode::Delta);
     }
 
@@ -303,7 +427,14 @@ mod tests {
             Ok(None),
             "before the first synced"
         );
-        assembler.push(Frame::Synced { position: at("1-5"), traces: Vec::new() }).unwrap();
+        assembler
+            .push(Frame::Synced {
+                position: at("1-5"),
+                traces: Vec::new(),
+                workload_networks: false,
+                network_policy: false,
+            })
+            .unwrap();
         assert_eq!(assembler.push(Frame::Heartbeat { position: at("1-5") }), Ok(None));
         let batch = assembler.push(Frame::Heartbeat { position: at("1-8") }).unwrap().unwrap();
         assert_eq!((batch.position, batch.services.len()), (at("1-8"), 0));
@@ -321,7 +452,15 @@ mod tests {
             }
             let mut assembler = Assembler::new(Some(at("2-5")));
             assembler.push(start(StartMode::Full, "2-5")).unwrap();
-            assert_eq!(assembler.push(Frame::Synced { position: at(older), traces: Vec::new() }), Err(fault));
+            assert_eq!(
+                assembler.push(Frame::Synced {
+                    position: at(older),
+                    traces: Vec::new(),
+                    workload_networks: false,
+                    network_policy: false
+                }),
+                Err(fault)
+            );
         }
     }
 
@@ -332,7 +471,17 @@ mod tests {
         assert_eq!(assembler.push(start(StartMode::Delta, "3-1")), Err(fault));
         let mut assembler = Assembler::new(Some(at("2-5")));
         assembler.push(start(StartMode::Full, "3-1")).unwrap();
-        assert!(assembler.push(Frame::Synced { position: at("3-1"), traces: Vec::new() }).unwrap().is_some());
+        assert!(
+            assembler
+                .push(Frame::Synced {
+                    position: at("3-1"),
+                    traces: Vec::new(),
+                    workload_networks: false,
+                    network_policy: false
+                })
+                .unwrap()
+                .is_some()
+        );
         let mut assembler = Assembler::new(None);
         assert!(assembler.push(start(StartMode::Delta, "1-1")).is_err(), "a difference to nothing");
     }
@@ -342,10 +491,30 @@ mod tests {
         let begin = || Assembler::holding_back(Some(at("9-3")), Some(at("2-5")));
         let mut assembler = begin();
         assembler.push(start(StartMode::Delta, "9-4")).unwrap();
-        assert!(assembler.push(Frame::Synced { position: at("9-4"), traces: Vec::new() }).unwrap().is_some());
+        assert!(
+            assembler
+                .push(Frame::Synced {
+                    position: at("9-4"),
+                    traces: Vec::new(),
+                    workload_networks: false,
+                    network_policy: false
+                })
+                .unwrap()
+                .is_some()
+        );
         let mut assembler = begin();
         assembler.push(start(StartMode::Full, "2-5")).unwrap();
-        assert!(assembler.push(Frame::Synced { position: at("2-6"), traces: Vec::new() }).unwrap().is_some());
+        assert!(
+            assembler
+                .push(Frame::Synced {
+                    position: at("2-6"),
+                    traces: Vec::new(),
+                    workload_networks: false,
+                    network_policy: false
+                })
+                .unwrap()
+                .is_some()
+        );
         let fault = StreamFault::OlderThanHeld { held: at("2-5"), offered: at("2-4") };
         assert_eq!(begin().push(start(StartMode::Full, "2-4")), Err(fault));
         assert!(

@@ -17,6 +17,8 @@ use model::{
     wire::{
         ask::{AskId, Question},
         feed::Frame,
+        network_policy::{NETWORK_POLICY_HEADER, NETWORK_POLICY_KNOWN, NETWORK_POLICY_NEW},
+        workload_network::{WORKLOAD_NETWORKS_HEADER, WORKLOAD_NETWORKS_KNOWN, WORKLOAD_NETWORKS_NEW},
     },
 };
 use reqwest::StatusCode;
@@ -92,6 +94,17 @@ pub struct FeedOptions {
     pub reconnect_cap: Duration,
 }
 
+/// Part of a complete state that the agent has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReceivedPart {
+    /// Position (epoch and revision) of the state; `None` if the agent has no state.
+    pub position: Option<Position>,
+    /// True if the state includes the WorkloadNetworks and blocks.
+    pub has_workload_networks: bool,
+    /// True if the state includes the network policy.
+    pub has_network_policy: bool,
+}
+
 /// Channels into which the task that receives the state puts the received data.
 #[derive(Debug, Clone)]
 pub struct Outlets {
@@ -144,12 +157,11 @@ impl From<StreamError> for StreamEnd {
     }
 }
 
-/// Receives the state from one control server at a time until stopped. `held` is the position (epoch and
-/// revision) of the agent's initial state.
+/// Receives the state from one control server at a time until stopped. `held` describes the agent's initial state.
 pub async fn follow(
     control: Arc<Control>,
     options: FeedOptions,
-    held: Option<Position>,
+    held: ReceivedPart,
     outlets: Outlets,
     stop: CancellationToken,
 ) {
@@ -162,7 +174,7 @@ pub async fn follow(
 struct Follower {
     control: Arc<Control>,
     options: FeedOptions,
-    held: Option<Position>,
+    held: ReceivedPart,
     outlets: Outlets,
     /// Last error of each server since the last received batch, so that repeated errors are logged only once.
     last_errors: BTreeMap<ServerId, String>,
@@ -196,6 +208,9 @@ impl Follower {
 
     /// Logs the end of a stream from a server. A repeated error is logged only at debug level.
     fn note(&mut self, server: ServerId, end: &StreamEnd) {
+        if let StreamEnd::Refused { status: StatusCode::UNAUTHORIZED, .. } = end {
+            self.control.rejected.notify_one();
+        }
         self.outlets.tally.feed_errors.inc();
         let text = chain(end);
         self.control.board.ended(server, StreamUse::State, Some(text.clone()));
@@ -228,7 +243,7 @@ impl Follower {
         self.control.board.opened(server, StreamUse::State);
         let mut lines = Lines::new(response, LINE_BYTES_MAX, self.patience());
         let in_force = *self.outlets.link.in_force.borrow();
-        let mut assembler = Assembler::holding_back(self.held, in_force.or(self.held));
+        let mut assembler = Assembler::holding_back(self.held.position, in_force.or(self.held.position));
         loop {
             let line = match lines.next().await {
                 Ok(Some(line)) => line,
@@ -253,7 +268,15 @@ impl Follower {
             Frame::Service { .. }
             | Frame::Removed { .. }
             | Frame::Address { .. }
-            | Frame::AddressRemoved { .. } => {
+            | Frame::AddressRemoved { .. }
+            | Frame::WorkloadNetwork { .. }
+            | Frame::WorkloadNetworkRemoved { .. }
+            | Frame::Block { .. }
+            | Frame::BlockRemoved { .. }
+            | Frame::PolicySet { .. }
+            | Frame::PolicySetRemoved { .. }
+            | Frame::PolicyWorkload { .. }
+            | Frame::PolicyWorkloadRemoved { .. } => {
                 self.outlets.tally.objects_received.inc();
             }
             Frame::Start { .. }
@@ -280,11 +303,13 @@ impl Follower {
         })?;
         let Some(batch) = batch else { return Ok(()) };
         let position = batch.position;
+        let has_workload_networks = batch.networks.are_included.unwrap_or(self.held.has_workload_networks);
+        let has_network_policy = batch.policy.is_included.unwrap_or(self.held.has_network_policy);
         // Set before the agent receives the batch, so that the report of the new state does not claim that
         // control is behind.
         self.outlets.link.behind.send_replace(None);
         self.outlets.batches.send(batch).await.map_err(|_closed| StreamEnd::LoopGone)?;
-        self.held = Some(position);
+        self.held = ReceivedPart { position: Some(position), has_workload_networks, has_network_policy };
         if !std::mem::take(&mut self.last_errors).is_empty() {
             let server = self.control.base(server);
             info!(%position, %server, "the feed is connected again");
@@ -311,8 +336,12 @@ impl Follower {
 
     async fn open(&self, server: ServerId) -> Result<reqwest::Response, StreamEnd> {
         let url = self.control.url(server, &format!("/v1/nodes/{}/state", self.options.node));
-        let request =
-            self.control.client().get(url).query(&self.held.map(|held| [("resume", held.to_string())]));
+        let ReceivedPart { position, has_workload_networks, has_network_policy } = self.held;
+        let networks = if has_workload_networks { WORKLOAD_NETWORKS_KNOWN } else { WORKLOAD_NETWORKS_NEW };
+        let policy = if has_network_policy { NETWORK_POLICY_KNOWN } else { NETWORK_POLICY_NEW };
+        let request = self.control.client().get(url).header(WORKLOAD_NETWORKS_HEADER, networks);
+        let request = request.header(NETWORK_POLICY_HEADER, policy);
+        let request = request.query(&position.map(|held| [("resume", held.to_string())]));
         let patience = self.patience();
         let patience = if self.control.has_several() { patience.min(OPEN_TIME_MAX) } else { patience };
         let response =

@@ -124,6 +124,14 @@ impl Listener {
             | Frame::Removed { .. }
             | Frame::Address { .. }
             | Frame::AddressRemoved { .. }
+            | Frame::WorkloadNetwork { .. }
+            | Frame::WorkloadNetworkRemoved { .. }
+            | Frame::Block { .. }
+            | Frame::BlockRemoved { .. }
+            | Frame::PolicySet { .. }
+            | Frame::PolicySetRemoved { .. }
+            | Frame::PolicyWorkload { .. }
+            | Frame::PolicyWorkloadRemoved { .. }
             | Frame::Synced { .. } => Err(StreamEnd::NotOnlyQuestions),
         }
     }

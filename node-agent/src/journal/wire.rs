@@ -73,7 +73,22 @@ pub fn write_state(out: &mut impl Write, node: &Name, state: &State, position: P
         flush(&mut lines)?;
         push_line(&mut lines, &Frame::Address { address: Arc::clone(address) });
     }
-    push_line(&mut lines, &Frame::Synced { position, traces: Vec::new() });
+    for network in state.workload_networks().values() {
+        push_line(&mut lines, &Frame::WorkloadNetwork { network: Arc::clone(network) });
+    }
+    for block in state.blocks().values() {
+        flush(&mut lines)?;
+        push_line(&mut lines, &Frame::Block { block: Arc::clone(block) });
+    }
+    for set in state.policy().sets().values() {
+        flush(&mut lines)?;
+        push_line(&mut lines, &Frame::PolicySet { set: Arc::clone(set) });
+    }
+    for workload in state.policy().workloads().values() {
+        flush(&mut lines)?;
+        push_line(&mut lines, &Frame::PolicyWorkload { workload: Arc::clone(workload) });
+    }
+    push_line(&mut lines, &synced(state, position));
     flush(&mut lines)?;
     push_line(&mut lines, &ChecksumLine { check: format!("{:08x}", crc.finalize()) });
     out.write_all(&lines)?;
@@ -105,10 +120,47 @@ pub fn encode_change(state: &State, touched: &ChangedObjects, position: Position
         };
         push_line(&mut bytes, &frame);
     }
-    push_line(&mut bytes, &Frame::Synced { position, traces: Vec::new() });
+    for name in &touched.workload_networks {
+        let frame = match state.workload_networks().get(name) {
+            Some(network) => Frame::WorkloadNetwork { network: Arc::clone(network) },
+            None => Frame::WorkloadNetworkRemoved { network: name.clone(), revision: position.revision },
+        };
+        push_line(&mut bytes, &frame);
+    }
+    for cidr in &touched.blocks {
+        let frame = match state.blocks().get(cidr) {
+            Some(block) => Frame::Block { block: Arc::clone(block) },
+            None => Frame::BlockRemoved { cidr: *cidr, revision: position.revision },
+        };
+        push_line(&mut bytes, &frame);
+    }
+    for id in &touched.policy_sets {
+        let frame = match state.policy().sets().get(id) {
+            Some(set) => Frame::PolicySet { set: Arc::clone(set) },
+            None => Frame::PolicySetRemoved { set: *id, revision: position.revision },
+        };
+        push_line(&mut bytes, &frame);
+    }
+    for key in &touched.policy_workloads {
+        let frame = match state.policy().workloads().get(key) {
+            Some(workload) => Frame::PolicyWorkload { workload: Arc::clone(workload) },
+            None => Frame::PolicyWorkloadRemoved { workload: key.clone(), revision: position.revision },
+        };
+        push_line(&mut bytes, &frame);
+    }
+    push_line(&mut bytes, &synced(state, position));
     let check = ChecksumLine { check: format!("{:08x}", crc32fast::hash(&bytes)) };
     push_line(&mut bytes, &check);
     bytes
+}
+
+fn synced(state: &State, position: Position) -> Frame {
+    Frame::Synced {
+        position,
+        traces: Vec::new(),
+        workload_networks: state.has_workload_networks(),
+        network_policy: state.has_network_policy(),
+    }
 }
 
 fn push_line(bytes: &mut Vec<u8>, line: &impl Serialize) {

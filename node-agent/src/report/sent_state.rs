@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
+use base::limit_message;
 use imbl::OrdMap;
 use ipnet::IpNet;
 use model::{
@@ -103,6 +104,8 @@ impl SentState {
         };
         report.bgp = sources.routes.report();
         report.warnings.extend(sources.routes.warnings());
+        report.warnings.truncate(EVENTS_MAX - 1);
+        report.warnings.extend(sources.refusals.borrow_and_update().summary().map(limit_message));
         report.warnings.truncate(EVENTS_MAX);
         report.bgp_routes = routes.changed.clone();
         report.bgp_routes_gone = routes.gone.clone();

@@ -2,10 +2,11 @@
 
 use std::{io, sync::Arc};
 
+use ::network::{refusals::RecordRefusals, run::NetworkShown};
 use anyhow::Context as _;
 use base::service_manager::Notifier;
 use futures::{FutureExt as _, future::join_all};
-use model::primitives::{name::Name, public_key::PublicKey, quantity::Position};
+use model::primitives::{name::Name, public_key::PublicKey};
 use tokio::{
     net::TcpListener,
     sync::{mpsc, watch},
@@ -19,12 +20,16 @@ use crate::{
     ask::{self, Answerer, Errand},
     control::Control,
     enrol::CertificateHandle,
-    feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, ReceivedQuery, questions::Listener, register},
+    feed::{
+        self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, ReceivedPart, ReceivedQuery, questions::Listener,
+        register,
+    },
     report::{self, Ending, Reporter, Sources},
     server::{self, ServedSources},
     service_status::{self, LoopCounter},
     status::Status,
     tally::Tally,
+    workload_network,
 };
 
 /// Minimum delay before reconnecting to a control server. The maximum is `RECONNECT_CAP`.
@@ -65,6 +70,8 @@ pub(super) struct RunningAgent {
     pub(super) tally: Tally,
     pub(super) stop: CancellationToken,
     pub(super) telemetry: Telemetry,
+    /// Attachments that the control server does not record.
+    pub(super) refusals: watch::Sender<RecordRefusals>,
 }
 
 impl RunningAgent {
@@ -79,7 +86,7 @@ impl RunningAgent {
         &self,
         certificate: &CertificateHandle,
         registration: &register::Registration,
-        position: Option<Position>,
+        held: ReceivedPart,
         outlets: Outlets,
     ) -> JoinHandle<()> {
         let options = FeedOptions {
@@ -89,7 +96,7 @@ impl RunningAgent {
             reconnect_floor: RECONNECT_FLOOR,
             reconnect_cap: RECONNECT_CAP,
         };
-        let follow = feed::follow(Arc::clone(&self.control), options, position, outlets, self.stop.clone());
+        let follow = feed::follow(Arc::clone(&self.control), options, held, outlets, self.stop.clone());
         let settled = self.stop.clone().run_until_cancelled_owned(certificate.settled());
         tokio::spawn(settled.then(|_| follow))
     }
@@ -138,6 +145,7 @@ impl RunningAgent {
             control: Arc::clone(&self.control),
             node: self.node.clone(),
             status: self.status.clone(),
+            refusals: self.refusals.subscribe(),
             allow_fixes,
         };
         tokio::spawn(ask::run(answerer, asked, errands, self.stop.clone()))
@@ -164,9 +172,22 @@ impl RunningAgent {
             announced: network.announcer.shown.clone(),
             routes: network.routes.clone(),
             checked: network.checked.clone(),
+            refusals: self.refusals.subscribe(),
             is_known,
         };
         tokio::spawn(report::run(reporter, sources, self.stop.clone(), ending))
+    }
+
+    /// Starts the task that reports the attachments of workloads to a control server.
+    pub(super) fn report_attachments(
+        &self,
+        shown: watch::Receiver<NetworkShown>,
+        is_known: watch::Receiver<bool>,
+    ) -> JoinHandle<()> {
+        let (control, node) = (Arc::clone(&self.control), self.node.clone());
+        let report = workload_network::report::run(control, node, shown, self.refusals.clone(), is_known);
+        let report = self.stop.clone().run_until_cancelled_owned(report);
+        tokio::spawn(report.map(|_stopped| ()))
     }
 
     pub(super) fn serve(

@@ -124,7 +124,17 @@ impl DesiredBuilder {
     /// Updates the desired kernel state after a change of the received state, and returns the extent of the
     /// kernel update that must follow.
     pub fn update(&mut self, state: &State, touched: ChangedObjects) -> StateEffect {
-        let ChangedObjects { mut services, addresses: _, network, node, bgp: _ } = touched;
+        let ChangedObjects {
+            mut services,
+            addresses: _,
+            workload_networks: _,
+            blocks: _,
+            policy_sets: _,
+            policy_workloads: _,
+            network,
+            node,
+            bgp: _,
+        } = touched;
         if node && self.place.zone != state.node().zone {
             // The zone decides which endpoints are near, so a new zone may change every program.
             self.place.zone.clone_from(&state.node().zone);

@@ -35,9 +35,10 @@ fn f124_one_node_answers_arp_and_the_other_is_silent() {
     let (one, two) = (Node::start(first), Node::start(second));
     one.announce(&[VIP]);
     two.want(&[VIP], &["eth0"], Duty::Watch);
-    // One request per run, because one of the tools of this name sends unicast requests after the first
-    // reply.
-    let said: String = (0..3).map(|_| client.exec(&["arping", "-c", "1", "-I", "eth0", VIP])).collect();
+    // Each run broadcasts until the first reply, because later requests of the tool are unicast. A single
+    // request would be lost on a machine that is busy for longer than the tool waits.
+    let said: String =
+        (0..3).map(|_| client.exec(&["arping", "-f", "-b", "-w", "20", "-I", "eth0", VIP])).collect();
     let mac = mac_of(first, "eth0").to_string();
     let said = said.to_lowercase();
     assert_eq!(said.matches(&mac).count(), 3, "{said}");

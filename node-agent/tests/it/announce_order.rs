@@ -40,7 +40,7 @@ use node_agent::{
         thread::{Message, Parts},
     },
     dataplane::memory::MemoryKernel,
-    feed::machine::{Batch, ServiceChange},
+    feed::machine::{Batch, NetworkChanges, PolicyUpdates, ServiceChange},
     tally::Tally,
 };
 
@@ -229,6 +229,8 @@ impl Stage {
             node: None,
             services,
             addresses,
+            networks: NetworkChanges::default(),
+            policy: PolicyUpdates::default(),
             position: position(&format!("1-{}", self.revision)),
             traces: Vec::new(),
         };

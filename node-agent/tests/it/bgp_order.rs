@@ -30,7 +30,7 @@ use node_agent::{
     agent::Agent,
     announce::bgp::{Routers, Routing, plan::Change},
     dataplane::memory::MemoryKernel,
-    feed::machine::{Batch, ServiceChange},
+    feed::machine::{Batch, NetworkChanges, PolicyUpdates, ServiceChange},
     tally::Tally,
 };
 
@@ -156,6 +156,7 @@ fn bgp(is_draining: bool) -> BgpState {
         is_draining,
         peers: [(Name::parse("tor").unwrap(), peer)].into(),
         advertisements: [(Name::parse("all").unwrap(), advertisement)].into(),
+        blocks: BTreeMap::new(),
     }
 }
 
@@ -199,6 +200,8 @@ impl Stage {
             node: node.map(|bgp| NodeState { bgp: Some(Box::new(bgp)), ..NodeState::default() }),
             services: services.into_iter().map(service).collect(),
             addresses: addresses.into_iter().map(address).collect(),
+            networks: NetworkChanges::default(),
+            policy: PolicyUpdates::default(),
             position: position(&format!("1-{revision}")),
             traces: Vec::new(),
         };

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers fail by panicking")]
 
+mod peers;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
@@ -110,6 +112,7 @@ fn bgp() -> BgpState {
         ]
         .into(),
         advertisements: [(name("all"), advertisement(&[])), (name("only-a"), advertisement(&["a"]))].into(),
+        blocks: BTreeMap::new(),
     }
 }
 
@@ -278,21 +281,6 @@ fn several_advertisements_make_one_route_and_their_differences_are_said() {
         "a (advertisement/two says med 20, but 10 of advertisement/one counts; \
          advertisement/two says prepend 3, but 0 of advertisement/one counts); b"
     );
-}
-
-/// If a peer is removed and added again, the plan lists the withdrawal and the announcement of its routes.
-/// Both are needed, because the speaker may process the removal and the addition together.
-#[test]
-fn what_a_peer_that_goes_knows_is_taken_back() {
-    let mut plan = plan(bgp());
-    set(&mut plan, address("192.0.2.10", &[1], &["all"]));
-    let mut without_b = bgp();
-    without_b.peers.remove(&name("b"));
-    let changes = after(&mut plan, |plan| plan.set_bgp(Some(Arc::new(without_b))));
-    assert_eq!(changes, ["-b 192.0.2.10/32"]);
-    assert_eq!(after(&mut plan, |plan| plan.set_bgp(Some(Arc::new(bgp())))), ["+b 192.0.2.10/32"]);
-    let changes = after(&mut plan, |plan| plan.set_bgp(None));
-    assert_eq!(changes, ["-a 192.0.2.10/32", "-b 192.0.2.10/32"]);
 }
 
 /// While a kernel update is pending, addresses that will be added by the update are not announced yet, and

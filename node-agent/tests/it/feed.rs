@@ -12,7 +12,9 @@ use model::wire::{
 use node_agent::{
     ask::{QUESTIONS_WAITING_MAX, ReceivedQuery},
     control::{self, Control},
-    feed::{self, FeedOptions, LINE_BYTES_MAX, Outlets, machine::Batch, register::Registration},
+    feed::{
+        self, FeedOptions, LINE_BYTES_MAX, Outlets, ReceivedPart, machine::Batch, register::Registration,
+    },
     hold,
     tally::Tally,
 };
@@ -62,10 +64,15 @@ impl Follower {
         };
         let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX);
         let outlets = Outlets { batches, questions, is_known, link: hold::link().1, tally: tally.clone() };
+        let held = ReceivedPart {
+            position: held.map(position),
+            has_workload_networks: false,
+            has_network_policy: false,
+        };
         let client = control::client(RootCertStore::empty()).unwrap();
         let ways =
             Arc::new(Control::new(vec![format!("http://{}", stand_in.address).parse().unwrap()], client));
-        tokio::spawn(feed::follow(Arc::clone(&ways), options, held.map(position), outlets, stop.clone()));
+        tokio::spawn(feed::follow(Arc::clone(&ways), options, held, outlets, stop.clone()));
         Self { control: stand_in, batches: received, asked, is_known: known, ways, tally, stop }
     }
 

@@ -10,18 +10,21 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::{BufRead as _, BufReader, Write as _},
-    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use model::{
     cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService, Survival},
-    kinds::service::{Protocol, TrafficPolicy},
+    kinds::{
+        maintenance::{Maintenance, MaintenanceMode},
+        service::{Protocol, TrafficPolicy},
+    },
     primitives::{
         name::{Label, Name},
         net::IpFamily,
@@ -64,6 +67,7 @@ fn of_node(name: &str, family: IpFamily) -> IpAddr {
 
 fn service(endpoints: &[(&str, u16)], survives: bool) -> CompiledService {
     let name = |text: &str| Name::parse(text).unwrap();
+    let drain = Maintenance { mode: MaintenanceMode::Drain, reason: None, by: None, deadline: None };
     let endpoints = endpoints.iter().flat_map(|(node, weight)| {
         IpFamily::ALL.map(|family| CompiledEndpoint {
             address: of_node(node, family),
@@ -74,7 +78,7 @@ fn service(endpoints: &[(&str, u16)], survives: bool) -> CompiledService {
             ready: true,
             serving: true,
             terminating: false,
-            maintenance: None,
+            maintenance: (*weight == 0).then(|| Box::new(drain.clone())),
             node_lost: false,
             checked_by_source: false,
         })
@@ -299,8 +303,7 @@ fn connections_survive_the_loss_of_announcing_nodes_and_changes_of_endpoints() {
     assert_eq!(exchange(&stage, &mut connections, "with a third endpoint"), [0, 0]);
     let more = connect(&stage.segment.members[0]);
     assert!(more.iter().any(|connection| connection.endpoint == of_node("e", IpFamily::V4)));
-    // A connection survives one move of its slot. Of the earlier ones, some would move a second time.
-    let mut connections = more;
+    connections.extend(more);
 
     let drained = service(&[("c", 0), ("d", 1), ("e", 1)], true);
     stage.program(&drained);
@@ -311,6 +314,101 @@ fn connections_survive_the_loss_of_announcing_nodes_and_changes_of_endpoints() {
         assert_eq!(stage.program_on(name, &drained), 0, "a new process of {name} writes nothing");
     }
     assert_eq!(exchange(&stage, &mut connections, "after restarts"), [0, 0]);
+}
+
+/// All slots move from node to node, so that the last owner asks three former ones. Connections at each of them survive,
+/// also if one of these nodes is lost afterwards.
+#[test]
+fn connections_survive_several_moves_of_their_slots() {
+    let stage = Stage::new("chain");
+    stage.announcers["a"].announce(&ADDRESSES);
+    let mut connections = Vec::new();
+    for name in ["c", "d", "e"] {
+        stage.program(&service(&[(name, 1)], true));
+        let opened = connect(&stage.segment.members[0]).into_iter().step_by(3);
+        connections.extend(opened.inspect(|one| {
+            assert!(IpFamily::ALL.map(|family| of_node(name, family)).contains(&one.endpoint));
+        }));
+    }
+    stage.program(&service(&[("b", 1)], true));
+    assert_eq!(exchange(&stage, &mut connections, "at the last owner"), [0, 0]);
+
+    stage.segment.hub.ip(&["link", "set", &format!("port{}", number_of("e") + 1), "down"]);
+    stage.program(&service(&[("b", 1), ("c", 1), ("d", 1)], true));
+    connections.retain(|one| IpFamily::ALL.iter().all(|family| one.endpoint != of_node("e", *family)));
+    assert_eq!(exchange(&stage, &mut connections, "without E"), [0, 0]);
+}
+
+/// Connections to endpoints that are all in drain continue, also after the announcing node is lost. New ones are refused.
+#[test]
+fn connections_survive_the_drain_of_all_endpoints() {
+    let stage = Stage::new("last");
+    stage.announcers["a"].announce(&ADDRESSES);
+    stage.program(&service(&[("c", 1), ("d", 1)], true));
+    let mut connections = connect(&stage.segment.members[0]);
+    for (weights, text) in [([0, 1], "of C"), ([0, 0], "of both")] {
+        stage.program(&service(&[("c", weights[0]), ("d", weights[1])], true));
+        assert_eq!(exchange(&stage, &mut connections, text), [0, 0], "{text}");
+    }
+    stage.fail_over("a", "b");
+    assert_eq!(exchange(&stage, &mut connections, "after the loss of A"), [0, 0]);
+    let opened = stage.segment.members[0].run(|| {
+        ADDRESSES.map(|text| TcpStream::connect_timeout(&SocketAddr::new(address(text), 80), PATIENCE))
+    });
+    for refused in opened {
+        assert_eq!(refused.unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
+    }
+}
+
+/// The first segment after the slot moved may end the connection: the endpoint gets it, and closes its side.
+#[test]
+fn the_end_of_a_moved_connection_reaches_its_endpoint() {
+    let stage = Stage::new("end");
+    stage.announcers["a"].announce(&ADDRESSES);
+    stage.program(&service(&[("c", 1)], true));
+    let connections = connect(&stage.segment.members[0]);
+    stage.program(&service(&[("c", 0), ("d", 1)], true));
+    for one in &connections {
+        one.reader.get_ref().shutdown(Shutdown::Write).unwrap();
+        one.reader.get_ref().set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    }
+    let mut streams = connections.iter().map(|one| one.reader.get_ref());
+    let is_closed = |mut stream: &TcpStream| matches!(stream.read(&mut [0; 8]), Ok(0));
+    assert!(streams.all(is_closed));
+}
+
+/// Clients of a drained node are reset at their next segment after the deadline, at which the node forgets its connections:
+/// those that the new owner has forwarded during the drain, and those that were silent.
+#[test]
+fn connections_of_a_drained_node_are_reset_after_the_deadline() {
+    let stage = Stage::new("deadline");
+    stage.announcers["a"].announce(&ADDRESSES);
+    stage.program(&service(&[("c", 1)], true));
+    let (mut busy, silent) = (connect(&stage.segment.members[0]), connect(&stage.segment.members[0]));
+    stage.program(&service(&[("c", 0), ("d", 1)], true));
+    assert_eq!(exchange(&stage, &mut busy, "during the drain"), [0, 0]);
+    for family in ["ipv4", "ipv6"] {
+        stage.node("c").exec(&["conntrack", "-D", "-p", "tcp", "-f", family]);
+    }
+    assert_eq!(reset(busy, "busy"), 2 * CONNECTIONS);
+    assert_eq!(reset(silent, "silent"), 2 * CONNECTIONS);
+}
+
+/// Sends a line on each connection, and returns the number of connections that are reset within 3 s.
+fn reset(mut connections: Vec<Connection>, text: &str) -> usize {
+    let line = format!("{text}\n");
+    // One write, because the reset may come before a second one.
+    for connection in &mut connections {
+        connection.reader.get_mut().write_all(line.as_bytes()).unwrap();
+    }
+    let end = Instant::now() + Duration::from_secs(3);
+    let is_reset = |connection: &mut Connection| {
+        let rest = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        connection.reader.get_ref().set_read_timeout(Some(rest)).unwrap();
+        let read = std::io::copy(&mut connection.reader, &mut std::io::sink());
+        read.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset)
+    };
+    connections.iter_mut().map(is_reset).filter(|is_reset| *is_reset).count()
 }
 
 /// "Fragmentation needed" of a router reaches the node that translates the connection: before the announcing node is lost,

@@ -3,6 +3,7 @@
 
 use model::{
     kinds::{
+        certificate::CertificateSpec,
         endpoint_set::EndpointSetSpec,
         node::NodeSpec,
         resource::{Object, Spec},
@@ -40,6 +41,7 @@ pub fn prepared(source: &Label, wanted: &Object, current: Option<&Object>) -> Ob
         }
         (Spec::EndpointSet(new), Spec::EndpointSet(old)) => keep_of_endpoint_set(new, old),
         (Spec::Node(new), Spec::Node(old)) => keep_of_node(new, old),
+        (Spec::Certificate(new), Spec::Certificate(old)) => keep_of_certificate(new, old),
         // These kinds have no preserved state. (Kinds are part of the key, so both sides are of the same
         // kind.)
         (
@@ -49,8 +51,13 @@ pub fn prepared(source: &Label, wanted: &Object, current: Option<&Object>) -> Ob
             | Spec::Advertisement(_)
             | Spec::DnsZone(_)
             | Spec::Certificate(_)
+            | Spec::WorkloadNetwork(_)
+            | Spec::NetworkPolicy(_)
+            | Spec::Block(_)
+            | Spec::Attachment(_)
             | Spec::Gateway(_)
             | Spec::HttpRoute(_)
+            | Spec::TlsRoute(_)
             | Spec::Address(_)
             | Spec::EndpointHealth(_)
             | Spec::Workload(_)
@@ -89,6 +96,15 @@ fn keep_of_node(new: &mut NodeSpec, old: &NodeSpec) {
     }
     new.lost_since = old.lost_since;
     new.requested.clone_from(&old.requested);
+}
+
+/// Keeps the results of orders at an ACME server, which the control servers write to the object.
+fn keep_of_certificate(new: &mut CertificateSpec, old: &CertificateSpec) {
+    if new.acme.is_none() || old.acme.is_none() || !new.certificate.is_empty() {
+        return;
+    }
+    new.certificate.clone_from(&old.certificate);
+    new.issuance.clone_from(&old.issuance);
 }
 
 fn keep_of_endpoint_set(new: &mut EndpointSetSpec, old: &EndpointSetSpec) {

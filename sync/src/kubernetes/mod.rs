@@ -401,6 +401,7 @@ fn complain(state: &ClusterState, said: &mut Vec<String>, progress: &Progress) {
         | Resource::Gateway
         | Resource::HttpRoute
         | Resource::GrpcRoute
+        | Resource::TlsRoute
         | Resource::ReferenceGrant => {
             let reason = state.failure(kind).map(described).map(|reason| format!(" ({reason})"));
             let reason = reason.unwrap_or_default();

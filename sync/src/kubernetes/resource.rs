@@ -39,6 +39,8 @@ pub enum Resource {
     HttpRoute,
     /// GRPCRoutes (`gateway.networking.k8s.io`).
     GrpcRoute,
+    /// TLSRoutes (`gateway.networking.k8s.io`).
+    TlsRoute,
     /// ReferenceGrants (`gateway.networking.k8s.io`).
     ReferenceGrant,
     /// Secrets with certificates of Gateways and Ingresses; read by name, not watched.
@@ -59,13 +61,14 @@ impl Resource {
     ];
 
     /// Kinds of HTTP routing that are watched.
-    pub const HTTP: [Self; 7] = [
+    pub const HTTP: [Self; 8] = [
         Self::IngressClass,
         Self::Ingress,
         Self::GatewayClass,
         Self::Gateway,
         Self::HttpRoute,
         Self::GrpcRoute,
+        Self::TlsRoute,
         Self::ReferenceGrant,
     ];
 
@@ -90,6 +93,7 @@ impl Resource {
             | Self::Gateway
             | Self::HttpRoute
             | Self::GrpcRoute
+            | Self::TlsRoute
             | Self::ReferenceGrant
             | Self::CertificateSecret => false,
             Self::IpAddressPool
@@ -132,6 +136,9 @@ impl Resource {
             Self::Gateway => gateway("Gateway", "gateways"),
             Self::HttpRoute => gateway("HTTPRoute", "httproutes"),
             Self::GrpcRoute => gateway("GRPCRoute", "grpcroutes"),
+            Self::TlsRoute => ["v1", "v1alpha3", "v1alpha2"]
+                .map(|version| place("gateway.networking.k8s.io", version, "TLSRoute", "tlsroutes"))
+                .to_vec(),
             Self::ReferenceGrant => gateway("ReferenceGrant", "referencegrants"),
         }
     }

@@ -164,6 +164,7 @@ impl ClusterState {
             | Resource::Gateway
             | Resource::HttpRoute
             | Resource::GrpcRoute
+            | Resource::TlsRoute
             | Resource::ReferenceGrant => self.read.contains(&resource),
         };
         self.needed.iter().copied().filter(move |resource| !is_read(*resource))
@@ -338,6 +339,7 @@ impl ClusterState {
             | Resource::Gateway
             | Resource::HttpRoute
             | Resource::GrpcRoute
+            | Resource::TlsRoute
             | Resource::ReferenceGrant => self.follow_http(resource, &touched),
             Resource::Namespace if touched.is_empty() => {}
             Resource::Namespace => {

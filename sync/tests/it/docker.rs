@@ -293,7 +293,7 @@ fn f026_networks_are_listed_with_their_containers_and_equal_subnets_of_two_machi
 }
 
 /// A container started with the variables of a namespace has those of all Services that existed then, and none of a later
-/// Service.
+/// Service. The adapter keeps a file with the variables for the next container.
 #[test]
 fn f163_a_container_starts_with_the_variables_of_the_services() {
     in_namespace("env", || {
@@ -314,8 +314,17 @@ fn f163_a_container_starts_with_the_variables_of_the_services() {
         let expected = variables();
         assert_eq!(expected.len(), 16, "{expected:?}");
         let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("env");
-        std::fs::write(&file, expected.join("\n")).unwrap();
+        let files = directory.path().join("env");
+        let _sync = Sync::start(
+            &api.url,
+            &["docker", "--socket", &engine.socket(), "--node", "n1", "--env-dir", files.to_str().unwrap()],
+        );
+        let file = files.join("default.env");
+        let lines = || {
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            text.lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        eventually("the file of the namespace", lines, |found| *found == expected);
         engine.run("client", &["--no-healthcheck", "--env-file", file.to_str().unwrap()]);
         service("later");
         let pid = engine.docker(&["inspect", "--format", "{{.State.Pid}}", "client"]);
@@ -326,6 +335,7 @@ fn f163_a_container_starts_with_the_variables_of_the_services() {
         }
         let later = |found: &&String| found.starts_with("LATER_");
         assert_eq!(variables().iter().filter(later).count(), 8);
+        eventually("the variables of the later Service in the file", lines, |found| *found == variables());
         assert!(!environment.iter().any(|found| found.starts_with("LATER_")), "{environment:?}");
     });
 }

@@ -6,8 +6,8 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use model::{
     cluster::snapshot::Snapshot,
-    http::{Decision, HttpState, RequestHead, normalize_host, route},
-    observed::rollup::{gateway_status, http_route_status},
+    http::{Decision, HttpState, RequestHead, TlsDecision, normalize_host, route, route_tls},
+    observed::rollup::{gateway_status, http_route_status, tls_route_status},
     primitives::quantity::{Port, Revision},
 };
 use serde_json::{Value, json};
@@ -95,6 +95,9 @@ impl ConformanceCluster {
             } else if let (Some(spec), Some(namespace)) = (object.as_http_route(), &object.metadata.namespace)
             {
                 serde_json::to_value(http_route_status(&snapshot, namespace, spec))
+            } else if let (Some(spec), Some(namespace)) = (object.as_tls_route(), &object.metadata.namespace)
+            {
+                serde_json::to_value(tls_route_status(&snapshot, namespace, spec))
             } else {
                 continue;
             };
@@ -145,9 +148,26 @@ impl ConformanceCluster {
         if facts.iter().any(|fact| fact == expected) { Ok(()) } else { Err(facts.join("; ")) }
     }
 
+    /// Returns the backend of a connection, `TLS NAME:PORT`, or `closed`.
+    fn connect(&self, target: &str) -> String {
+        let (name, port) = target.split_once(':').unwrap();
+        let port = Port::new(port.parse().unwrap()).unwrap();
+        match route_tls(self.routing.table(), port, name, 0) {
+            Ok(TlsDecision::Forward { backend, certificate, .. }) => {
+                let form = if certificate.is_some() { " decrypted" } else { "" };
+                format!("{}{form}", own_name(backend.service.name.as_str()))
+            }
+            Ok(TlsDecision::Serve { .. }) => "requests".to_owned(),
+            Err(_) => "closed".to_owned(),
+        }
+    }
+
     /// Returns the backends of a request, `METHOD [HOST[:PORT]]/PATH[ HEADER:VALUE]…`, with their share if there are several and
     /// with the changes of headers, or the status code.
     fn respond(&self, request: &str) -> String {
+        if let Some(target) = request.strip_prefix("TLS ") {
+            return self.connect(target);
+        }
         let mut words = request.split(' ');
         let (method, target) = (words.next().unwrap(), words.next().unwrap());
         let (authority, path) = target.split_at(target.find('/').unwrap());
@@ -178,8 +198,7 @@ impl ConformanceCluster {
                     changes.extend(modifier.add.iter().map(|one| format!(" add={}:{}", one.name, one.value)));
                     changes.extend(modifier.remove.iter().map(|name| format!(" remove={name}")));
                     changes.extend(path.map(|path| format!(" path={path}")));
-                    let copy = copy_name(&Id { namespace: "web".to_owned(), name: "page".to_owned() });
-                    backend.key.service.name.as_str().replace(&copy, "page.web")
+                    own_name(backend.key.service.name.as_str())
                 }
                 Decision::Fail { failure, .. } => failure.status().to_string(),
                 Decision::Redirect { status, .. } => status.to_string(),
@@ -193,6 +212,12 @@ impl ConformanceCluster {
         };
         texts.join(" ") + &changes
     }
+}
+
+/// Returns the name of a Service, of which the Service of another namespace is a copy.
+fn own_name(name: &str) -> String {
+    let copy = copy_name(&Id { namespace: "web".to_owned(), name: "page".to_owned() });
+    name.replace(&copy, "page.web")
 }
 
 /// Returns a Secret with a certificate.
@@ -248,6 +273,7 @@ fn f141_conditions_have_the_generation_of_their_object() {
             json!({"kind": "GatewayClass", "metadata": {"name": "own", "generation": generation}, "spec": {"controllerName": "tidegate.io/gateway", "description": backend}}),
             json!({"kind": "Gateway", "metadata": {"name": "bumped", "generation": generation}, "spec": {"gatewayClassName": "own", "listeners": [{"name": backend, "port": 80, "protocol": "HTTP"}]}}),
             json!({"kind": "HTTPRoute", "metadata": {"name": "bumped", "generation": generation}, "spec": {"parentRefs": [{"name": "bumped"}], "rules": rules}}),
+            json!({"kind": "TLSRoute", "metadata": {"name": "bumped", "generation": generation}, "spec": {"parentRefs": [{"name": "bumped"}], "rules": rules}}),
         ]
     };
     let mut cluster = ConformanceCluster::new(&object(1, "v1"));
@@ -256,9 +282,12 @@ fn f141_conditions_have_the_generation_of_their_object() {
             cluster.state.apply(resource(&object), Change::Put(with_defaults(object)));
         }
         cluster.refresh();
-        for (kind, name, count) in
-            [("GatewayClass", "own", 1), ("Gateway", "bumped", 6), ("HTTPRoute", "bumped", 2)]
-        {
+        for (kind, name, count) in [
+            ("GatewayClass", "own", 1),
+            ("Gateway", "bumped", 6),
+            ("HTTPRoute", "bumped", 2),
+            ("TLSRoute", "bumped", 2),
+        ] {
             let found = generations(cluster.status(kind, name));
             assert_eq!(found, vec![generation; count], "{kind}");
         }

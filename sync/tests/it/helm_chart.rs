@@ -179,12 +179,42 @@ fn every_setting_has_its_effect() {
     assert!(!kinds(&["agent.enabled=false"]).contains(&"DaemonSet".to_owned()));
 }
 
+/// The chart makes the objects of the manifest of the DNS server, which is off by default.
+#[test]
+fn the_chart_makes_the_dns_server_of_the_manifest() {
+    let text = std::fs::read(root().join("packaging/kubernetes/dns.yaml")).unwrap();
+    let manifests = objects(Language::Yaml, &text).unwrap();
+    let settings =
+        ["dns.enabled=true", "dns.upstream={192.0.2.53}", "agent.enabled=false", "dns.clusterIP=10.96.0.53"];
+    let chart = render(&settings);
+    for object in &manifests {
+        let kind = object["kind"].as_str().unwrap();
+        let (mut other, mut object) = (comparable(find(&chart, kind)), comparable(object));
+        if kind == "Service" {
+            for one in [&mut other, &mut object] {
+                one["spec"].as_object_mut().unwrap().remove("selector");
+            }
+        } else {
+            let image = |one: &mut Value| one["spec"]["template"]["spec"]["containers"][0]["image"].take();
+            let images = (image(&mut other), image(&mut object));
+            assert!(images.0.as_str().unwrap().starts_with(images.1.as_str().unwrap()), "{images:?}");
+            let own = |one: &Value| environment(container(one), None);
+            assert_eq!(own(find(&chart, kind)), own(find(&manifests, kind)));
+        }
+        assert_eq!(other, object, "{kind}");
+    }
+    assert_eq!(find(&render(&settings[..3]), "Service")["spec"].get("clusterIP"), None);
+    assert!(!render(&[]).iter().any(|object| object["metadata"]["name"] == "tidegate-dns"));
+}
+
 #[test]
 fn wrong_settings_are_refused_by_name() {
     for (settings, name) in [
         (&["agent.mode=none"][..], "agent.mode"),
         (&["agent.environment.log=debug"], "agent.environment"),
         (&["sync.replicas=0"], "sync.replicas"),
+        (&["dns.upstream={a\\,b}"], "dns.upstream"),
+        (&["dns.enabled=true"], "dns.upstream is empty"),
         (&["controlServers="], "controlServers"),
         (&["agnet.mode=ipvs"], "agnet"),
         (&["podMonitor.enabled=true"], "podMonitor.enabled needs agent.listen"),

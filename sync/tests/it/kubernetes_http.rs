@@ -26,6 +26,8 @@ use crate::{
 };
 
 const GATEWAY_API: &str = "apis/gateway.networking.k8s.io/v1";
+/// Prefix of the version of TLSRoutes that the cluster has.
+const TLS_API: &str = "apis/gateway.networking.k8s.io/v1alpha3";
 
 fn state(cluster: Option<&str>, all: &[Value]) -> ClusterState {
     let cluster = cluster.map(|name| name.parse().unwrap());
@@ -186,6 +188,10 @@ fn install(server: &ApiServer) -> [Value; 2] {
         "spec": { "parentRefs": [own], "rules": [{ "backendRefs": [{ "name": "web", "port": 80 }] }] },
     }));
     server.put(&json!({
+        "apiVersion": "gateway.networking.k8s.io/v1alpha3", "kind": "TLSRoute", "metadata": { "name": "mail", "namespace": "shop" },
+        "spec": { "parentRefs": [own], "rules": [{ "backendRefs": [{ "name": "web", "port": 80 }] }] },
+    }));
+    server.put(&json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": { "name": "blog", "namespace": "news" },
         "spec": { "ingressClassName": "tidegate", "defaultBackend": { "service": { "name": "blog", "port": { "number": 80 } } } },
     }));
@@ -208,6 +214,26 @@ fn check_gateway(edge: &Value) {
             "Conflicted False NoConflicts"
         ]
     );
+}
+
+/// Gateways name the Service of `--publish-service`, with whose addresses `tidegate-dns` answers their host names.
+fn expect_publisher(adapter: &Adapter) {
+    let published_by = json!({ "namespace": "shop", "name": "web" });
+    for gateway in ["gateways/news/tidegate", "gateways/shop/edge"] {
+        let key = ObjectKey::parse_store_key(gateway).unwrap();
+        let spec = adapter.wanted.borrow().objects[&key].to_json()["spec"].clone();
+        assert_eq!(spec["publishedBy"], published_by, "{gateway}");
+    }
+}
+
+/// A TLSRoute whose parent has no listener with TLS is not accepted.
+async fn check_tls_route(server: &ApiServer) {
+    let mail = eventually("the parent of the TLSRoute", || {
+        let mail = server.get(TLS_API, "tlsroutes", "shop", "mail").unwrap();
+        mail.pointer("/status/parents/0/conditions").cloned()
+    })
+    .await;
+    assert_eq!(conditions(&mail), ["Accepted False NotAllowedByListeners", "ResolvedRefs True ResolvedRefs"]);
 }
 
 /// A cluster without the Gateway API, and then with it: objects of Tidegate's class get their statuses per parent and the
@@ -235,6 +261,7 @@ async fn statuses_of_http_routing_are_written_per_parent() {
             "endpointsets/shop/web-1",
         ])
         .await;
+    expect_publisher(&adapter);
     adapter.observed.send_replace(observed(false));
     let mut web = server.get("api/v1", "services", "shop", "web").unwrap();
     web["status"] = json!({ "loadBalancer": { "ingress": [{ "ip": "192.0.2.9" }] } });
@@ -284,6 +311,7 @@ async fn statuses_of_http_routing_are_written_per_parent() {
         .then_some(())
     })
     .await;
+    check_tls_route(&server).await;
     let class = eventually("the class", || {
         server
             .get(GATEWAY_API, "gatewayclasses", "", "tidegate")

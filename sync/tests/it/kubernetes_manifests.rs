@@ -56,6 +56,17 @@ fn the_agent_has_its_variables_and_the_capabilities_of_its_unit() {
     assert_eq!(given.join(" "), bounds);
 }
 
+#[test]
+fn the_dns_server_has_its_variables() {
+    let container = container("dns.yaml", "DaemonSet");
+    let options: String = ["dns/src/args.rs", "replica/src/control.rs"]
+        .map(|path| fs::read_to_string(root().join(path)).unwrap())
+        .concat();
+    for name in variables(&container) {
+        assert!(options.contains(&format!("\"{name}\"")), "the DNS server has no {name}");
+    }
+}
+
 /// In the output of `kubectl kustomize packaging/kubernetes`, all objects are in namespace `tidegate`, the
 /// role bindings refer to the ServiceAccount there, and both containers use the ConfigMap.
 #[test]

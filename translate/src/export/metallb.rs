@@ -106,6 +106,7 @@ pub(super) fn advertisement(made: &mut ExportResult, metadata: &Metadata, spec: 
     let AdvertisementSpec {
         advertisement_type,
         address_pools,
+        workload_networks,
         service_selectors,
         node_selectors,
         preferred_node_selectors,
@@ -121,6 +122,14 @@ pub(super) fn advertisement(made: &mut ExportResult, metadata: &Metadata, spec: 
         communities,
     } = spec;
     let mut line = DocumentDraft::new(made);
+    line.lost(
+        "workloadNetworks",
+        !workload_networks.is_empty(),
+        "MetalLB does not announce blocks of workloads",
+    );
+    if !spec.announces_addresses() {
+        return;
+    }
     line.put("addressPools", "ipAddressPools", json!(address_pools));
     line.put("serviceSelectors", "serviceSelectors", json!(service_selectors));
     if !node_selectors.is_empty() {

@@ -131,8 +131,12 @@ fn elsewhere(target: Target, kind: Kind) -> &'static str {
         (_, Kind::Workload) => "left out: Kubernetes Services select pods",
         (_, Kind::DnsZone) => "left out: the format has no DNS zones",
         (_, Kind::Certificate) => "left out: private keys are not exported",
-        (_, Kind::Gateway | Kind::HttpRoute) => "left out: routes are not exported",
-        (_, Kind::Address | Kind::EndpointHealth) => "left out: managed by the control server",
+        (_, Kind::Gateway | Kind::HttpRoute | Kind::TlsRoute) => "left out: routes are not exported",
+        (_, Kind::WorkloadNetwork) => "left out: the format has no workload networks",
+        (_, Kind::NetworkPolicy) => "left out: network policies are not exported",
+        (_, Kind::Address | Kind::EndpointHealth | Kind::Block | Kind::Attachment) => {
+            "left out: managed by the control server"
+        }
         (Target::Kubernetes, Kind::AddressPool | Kind::BfdProfile | Kind::BgpPeer | Kind::Advertisement) => {
             "left out: use the format metallb for this kind"
         }

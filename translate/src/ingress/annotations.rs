@@ -4,19 +4,22 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::controllers::controller_fate;
 use crate::{
-    json::{entries, items},
+    json::{entries, items, scalar},
     report::Report,
 };
 
 /// Prefix of the annotations of ingress-nginx.
 const PREFIX: &str = "nginx.ingress.kubernetes.io/";
+/// Annotation with the class of an Ingress.
+const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 /// Prefix of the annotations of Traefik.
 const TRAEFIK: &str = "traefik.ingress.kubernetes.io/";
 
 /// Meaning of an annotation for the translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AnnotationFate {
+pub(super) enum AnnotationFate {
     /// Translated.
     Used,
     /// Left out; the text is the reason.
@@ -146,41 +149,53 @@ const TRAEFIK_ANNOTATIONS: &[(&str, AnnotationFate)] = &[
     ("service.sticky.*", Ignored(AFFINITY)),
 ];
 
-/// Annotations of one Ingress that the translation reads, without their prefix.
+/// Annotations of one Ingress that the translation reads.
 #[derive(Debug, Clone, Default)]
-pub(super) struct IngressOptions(BTreeMap<String, String>);
+pub(super) struct IngressOptions {
+    /// Annotations of ingress-nginx without their prefix.
+    used: BTreeMap<String, String>,
+    /// True if the Ingress must not be served without TLS (entry point `websecure` of Traefik alone).
+    pub(super) is_secure_only: bool,
+}
 
 impl IngressOptions {
-    /// Reads the annotations and reports those without a translation. Returns `None` if the Ingress must be left out.
-    pub(super) fn read(ingress: &Value, report: &mut Report) -> Option<Self> {
-        let mut used = BTreeMap::new();
-        let mut is_restricted = false;
+    /// Reads the annotations and reports those without a translation. `of_all` are the restrictions of all Ingresses.
+    ///
+    /// # Errors
+    /// Returns the restrictions for which the Ingress must be left out.
+    pub(super) fn read(ingress: &Value, of_all: &[String], report: &mut Report) -> Result<Self, Vec<String>> {
+        let mut options = Self::default();
+        let mut restrictions = of_all.to_vec();
         let has_tls = !items(ingress, "/spec/tls").is_empty();
         for (full, value) in entries(ingress, "/metadata/annotations") {
-            if let (Some(name), Some(value)) = (full.strip_prefix(TRAEFIK), value.as_str()) {
-                let at = format!("metadata.annotations[\"{full}\"]");
-                match traefik_fate(name, value, has_tls) {
-                    Restricts(reason) => {
-                        report.ignored(&at, &format!("the Ingress is left out: {reason}"));
-                        is_restricted = true;
-                    }
-                    Ignored(reason) => report.ignored(&at, reason),
-                    Used => {}
+            let value = &*scalar(value);
+            let at = format!("metadata.annotations[\"{full}\"]");
+            let fate = if let Some(name) = full.strip_prefix(TRAEFIK) {
+                options.is_secure_only |= name == "router.entrypoints" && value.trim() == "websecure";
+                traefik_fate(name, value, has_tls)
+            } else if let Some(name) = full.strip_prefix(PREFIX) {
+                fate(name, value)
+            } else if let Some(fate) = controller_fate(full, value) {
+                fate
+            } else {
+                if full != CLASS_ANNOTATION {
+                    report.note(&at, "not read");
                 }
-            }
-            let (Some(name), Some(value)) = (full.strip_prefix(PREFIX), value.as_str()) else { continue };
-            let at = field(name);
-            match fate(name, value) {
+                continue;
+            };
+            match fate {
                 Used => {
-                    used.insert(name.to_owned(), value.trim().to_owned());
+                    let name = full.strip_prefix(PREFIX).unwrap_or(full);
+                    options.used.insert(name.to_owned(), value.trim().to_owned());
                 }
                 Ignored(reason) => report.ignored(&at, reason),
                 Restricts(reason) => {
                     report.ignored(&at, &format!("the Ingress is left out: {reason}"));
-                    is_restricted = true;
+                    restrictions.push(full.to_owned());
                 }
             }
         }
+        let used = &mut options.used;
         if used.get("enable-cors").is_none_or(|value| value != "true") {
             for (name, _) in
                 used.extract_if(.., |name, _| name.ends_with("-cors") || name.starts_with("cors-"))
@@ -188,12 +203,12 @@ impl IngressOptions {
                 report.ignored(&field(&name), "it is not in effect without `enable-cors`");
             }
         }
-        (!is_restricted).then_some(Self(used))
+        if restrictions.is_empty() { Ok(options) } else { Err(restrictions) }
     }
 
     /// Returns the value of an annotation that is not empty.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+        self.used.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
     /// Returns true if an annotation is `true`.
@@ -203,9 +218,46 @@ impl IngressOptions {
 
     /// Returns the annotations that are set.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+        self.used.keys().map(String::as_str)
     }
 }
+
+/// Returns the value of an annotation of ingress-nginx at an Ingress that is left out; empty if there is none.
+pub(super) fn raw(ingress: &Value, name: &str) -> String {
+    let annotations = ingress.pointer("/metadata/annotations");
+    let value = annotations.and_then(|all| all.get(format!("{PREFIX}{name}"))).map(scalar);
+    value.unwrap_or_default().trim().to_owned()
+}
+
+/// Returns true if paths of an Ingress are those of Traefik, which compares characters.
+pub(super) fn is_of_traefik(ingress: &Value) -> bool {
+    entries(ingress, "/metadata/annotations").any(|(name, _)| name.contains("traefik"))
+}
+
+/// Annotations of Services with settings of Google Cloud that may authenticate clients or compare their addresses.
+const BACKEND_CONFIGS: [&str; 2] =
+    ["cloud.google.com/backend-config", "beta.cloud.google.com/backend-config"];
+
+/// Returns the annotation of a controller at a Service for which gateways cannot send requests to it, with the reason if it may
+/// restrict requests.
+pub(super) fn service_restriction(service: &Value) -> Option<String> {
+    let annotations = entries(service, "/metadata/annotations");
+    annotations.into_iter().find_map(|(full, value)| {
+        let value = &*scalar(value);
+        let of_controller = match full.strip_prefix(TRAEFIK) {
+            Some(name) => {
+                let restricts = matches!(traefik_fate(name, value, true), Restricts(_));
+                return (name.starts_with("service.") && restricts).then(|| full.to_owned());
+            }
+            None => matches!(controller_fate(full, value), Some(Restricts(_))),
+        };
+        let is_config = BACKEND_CONFIGS.contains(&full) && !value.trim().is_empty();
+        (of_controller || is_config).then(|| format!("{full}{MAY_RESTRICT}"))
+    })
+}
+
+/// End of the text for an annotation of a Service that may restrict requests.
+pub(super) const MAY_RESTRICT: &str = ", which may restrict requests";
 
 /// Returns the path of an annotation in the document.
 pub(super) fn field(name: &str) -> String {

@@ -2,11 +2,14 @@
 //! Certificates.
 //!
 //! All Ingresses of one class in a namespace share a Gateway with the name of the class, as they share the ports of an
-//! Ingress controller. Invariant: an Ingress with a restriction that cannot be translated is left out and reported, and requests for its
-//! paths get 500, so that a less specific rule does not serve them without the restriction.
+//! Ingress controller. Invariant: an Ingress with a restriction that cannot be translated is left out and reported, and rules that
+//! refuse requests for its paths precede all others, so that no other rule serves them without the restriction.
 
 mod annotations;
+mod controllers;
+pub(crate) mod refusal;
 mod routes;
+pub(crate) mod settings;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,6 +42,10 @@ type TlsHosts = Vec<(String, String)>;
 struct IngressInput<'a> {
     /// Ports of each Service by namespace and name.
     services: BTreeMap<(String, String), &'a [Value]>,
+    /// Annotation of each Service to which gateways cannot send requests, by namespace and name.
+    unusable_services: BTreeMap<(String, String), String>,
+    /// Host names whose paths ingress-nginx compares as regular expressions, because one of their Ingresses demands it.
+    regex_hosts: BTreeSet<String>,
     gateways: BTreeMap<GatewayId, TlsHosts>,
 }
 
@@ -54,31 +61,53 @@ pub(crate) fn is_certificate(document: &Value) -> bool {
 
 /// Translates the Ingresses among the documents, each with the name of its file.
 pub(crate) fn all(draft: &mut Draft, documents: &[(&str, &Value)]) {
-    let mut input = IngressInput { services: BTreeMap::new(), gateways: BTreeMap::new() };
+    let mut input = IngressInput {
+        services: BTreeMap::new(),
+        unusable_services: BTreeMap::new(),
+        regex_hosts: BTreeSet::new(),
+        gateways: BTreeMap::new(),
+    };
     for (_, document) in documents {
         if text(document, "/kind") == "Service" {
             let key = (namespace(document), text(document, "/metadata/name"));
+            if let Some(annotation) = annotations::service_restriction(document) {
+                input.unusable_services.insert(key.clone(), annotation);
+            }
             input.services.insert(key, items(document, "/spec/ports"));
         }
     }
+    let of_all = settings::restrictions(documents.iter().map(|(_, document)| *document));
     let (mut read, mut refused) = (Vec::new(), Vec::new());
-    for (file, document) in documents.iter().filter(|(_, document)| is_ingress(document)) {
+    let ingresses: Vec<_> = documents.iter().filter(|(_, document)| is_ingress(document)).collect();
+    let classes: BTreeSet<_> = ingresses.iter().map(|(_, document)| gateway_id(document).1).collect();
+    for (file, document) in ingresses {
         let title = format!("{file}: Ingress {}", text(document, "/metadata/name"));
         draft.report.begin(&title);
-        match IngressOptions::read(document, &mut draft.report) {
-            Some(options) => {
+        note_class(draft, &classes, document);
+        if annotations::raw(document, "use-regex") == "true"
+            || !annotations::raw(document, "rewrite-target").is_empty()
+        {
+            input.regex_hosts.extend(items(document, "/spec/rules").iter().map(host_of));
+        }
+        match IngressOptions::read(document, &of_all, &mut draft.report) {
+            Ok(options) => {
                 note_tls(draft, &mut input, document);
                 read.push((title, *document, options));
             }
-            None => {
+            // Requests that would reach the canary reach the other backend of the path.
+            Err(_) if annotations::raw(document, "canary") == "true" => {
+                draft.report.note("spec.rules", "the canary is left out; its paths have the other backend");
+            }
+            Err(restrictions) => {
                 input.gateways.entry(gateway_id(document)).or_default();
-                refused.push(*document);
+                refused.push((title, *document, restrictions));
             }
         }
     }
     let mut routes = IngressRoutes::default();
-    for document in refused {
-        routes.refuse(&input, document);
+    for (title, document, restrictions) in &refused {
+        draft.report.begin(title);
+        routes.refuse(draft, &input, document, restrictions);
     }
     // A canary changes the routes of another Ingress.
     read.sort_by_key(|(_, _, options)| options.is_on("canary"));
@@ -121,6 +150,26 @@ pub(crate) fn certificate(draft: &mut Draft, secret: &Value) {
     draft.report.mapped("data", &format!("certificate/{name}"));
     let spec = json!({ "certificate": certificate, "privateKey": key });
     draft.add(Kind::Certificate, object("Certificate", &namespace, &name, spec));
+}
+
+/// Reports that the classes of the input share their ports. Controllers of several classes often have different networks of
+/// clients.
+fn note_class(draft: &mut Draft, classes: &BTreeSet<String>, ingress: &Value) {
+    let (_, class) = gateway_id(ingress);
+    let others: Vec<_> = classes.iter().filter(|other| **other != class).map(String::as_str).collect();
+    if !others.is_empty() {
+        let words = format!(
+            "gateway/{class}: a gateway serves all classes ({}) at the same addresses and ports, to clients of \
+             each of them, unless `--serve` names the Gateways of one class",
+            others.join(", ")
+        );
+        draft.report.approximated("spec.ingressClassName", &words);
+    }
+}
+
+/// Returns the host name of a rule in lower case; empty if it is for all host names.
+fn host_of(rule: &Value) -> String {
+    text(rule, "/host").to_ascii_lowercase()
 }
 
 /// Records the TLS host names of an Ingress for the listeners of its Gateway.

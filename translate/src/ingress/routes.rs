@@ -1,14 +1,18 @@
 //! Rules of Ingresses as HttpRoutes.
 
+mod refuse;
+
 use std::collections::BTreeMap;
 
 use model::kinds::http_route::ROUTE_RULES_MAX;
 use serde_json::{Value, json};
 
+use self::refuse::{RefusedIngress, names_of, path_style};
 use super::{
     GatewayId, IngressInput,
-    annotations::{IngressOptions, field},
-    gateway_id, object,
+    annotations::{IngressOptions, MAY_RESTRICT, field},
+    gateway_id, host_of, object,
+    refusal::RefusedPath,
 };
 use crate::{
     draft::Draft,
@@ -46,11 +50,14 @@ struct PathRule {
     header: Option<Value>,
     filters: Vec<Value>,
     backends: Vec<Value>,
+    /// Refusal of the requests.
+    refuse: Option<Value>,
 }
 
 /// Ingress with the data that its routes share.
 struct IngressContext<'a> {
     input: &'a IngressInput<'a>,
+    ingress: &'a Value,
     options: &'a IngressOptions,
     gateway: GatewayId,
     name: String,
@@ -66,9 +73,9 @@ impl IngressRoutes {
         options: &IngressOptions,
     ) {
         let name = text(ingress, "/metadata/name");
-        let context = IngressContext { input, options, gateway: gateway_id(ingress), name };
+        let context = IngressContext { input, ingress, options, gateway: gateway_id(ingress), name };
         for (index, rule) in items(ingress, "/spec/rules").iter().enumerate() {
-            let host = text(rule, "/host").to_ascii_lowercase();
+            let host = host_of(rule);
             if host.starts_with("*.") {
                 let words = "`*` stands for one label or more, and for exactly one in an Ingress";
                 draft.report.approximated(&format!("spec.rules[{index}].host"), words);
@@ -77,7 +84,7 @@ impl IngressRoutes {
             let rules: Vec<_> = paths
                 .filter_map(|(at, path)| {
                     let at = format!("spec.rules[{index}].http.paths[{at}]");
-                    context.path_rule(draft, &at, path)
+                    context.path_rule(draft, &at, &host, path)
                 })
                 .collect();
             if options.is_on("canary") {
@@ -89,35 +96,11 @@ impl IngressRoutes {
         let default = ["/spec/defaultBackend", "/spec/backend"];
         if let Some(backend) = default.iter().find_map(|at| ingress.pointer(at)) {
             let rule = json!({ "path": "/", "pathType": "Prefix", "backend": backend });
-            let rules = context.path_rule(draft, "spec.defaultBackend", &rule).into_iter().collect();
+            let rules = context.path_rule(draft, "spec.defaultBackend", "", &rule).into_iter().collect();
             let index = items(ingress, "/spec/rules").len();
             self.add_host(draft, &context, index, String::new(), rules);
         }
         context.report_options(draft);
-    }
-
-    /// Adds rules without backends for the paths of an Ingress that is left out.
-    pub(super) fn refuse(&mut self, input: &IngressInput<'_>, ingress: &Value) {
-        let gateway = gateway_id(ingress);
-        for (index, rule) in items(ingress, "/spec/rules").iter().enumerate() {
-            let host = text(rule, "/host").to_ascii_lowercase();
-            let block = |path: &Value| {
-                let path = blocked_path(&text(path, "/pathType"), &text(path, "/path"));
-                PathRule { path, header: None, filters: Vec::new(), backends: Vec::new() }
-            };
-            let rules: Vec<_> = items(rule, "/http/paths").iter().map(block).collect();
-            if rules.is_empty() {
-                continue;
-            }
-            let sections = input.listeners(&gateway, &host).into_iter();
-            let sections = std::iter::once("http".to_owned()).chain(sections);
-            let parents = sections.map(|name| json!({ "name": gateway.1, "sectionName": name })).collect();
-            let hostnames = Some(host).filter(|host| !host.is_empty()).into_iter().collect();
-            let number = if index == 0 { String::new() } else { format!("-{}", index + 1) };
-            let name = format!("{}-refused{number}", text(ingress, "/metadata/name"));
-            let namespace = gateway.0.clone();
-            self.routes.push(HostRoute { namespace, name, hostnames, parents, rules });
-        }
     }
 
     fn add_host(
@@ -138,16 +121,23 @@ impl IngressRoutes {
             None => true,
         };
         let is_redirected = has_redirect && !secure.is_empty();
-        if options.is_on("force-ssl-redirect") && secure.is_empty() {
+        if (options.is_on("force-ssl-redirect") || options.is_secure_only) && secure.is_empty() {
             let reason =
-                format!("{host} is left out: it has no TLS, so that all its requests would be redirected");
-            draft.report.ignored(&field("force-ssl-redirect"), &reason);
+                format!("Ingress {}/{}: TLS is required without a certificate", gateway.0, context.name);
+            let source = RefusedIngress {
+                input: context.input,
+                ingress: context.ingress,
+                gateway: gateway.clone(),
+                name: context.name.clone(),
+                reason,
+                is_of_host: false,
+            };
+            let paths = items(context.ingress, "/spec/rules").get(index);
+            let paths = paths.map_or(&[][..], |rule| items(rule, "/http/paths"));
+            self.refuse_host(draft, &source, &format!("spec.rules[{index}]"), index, &host, paths);
             return;
         }
-        let mut hostnames = vec![host];
-        let aliases = options.get("server-alias").unwrap_or_default().split(',').map(str::trim);
-        hostnames.extend(aliases.filter(|alias| !alias.is_empty()).map(str::to_ascii_lowercase));
-        hostnames.retain(|host| !host.is_empty());
+        let hostnames = names_of(&host, options.get("server-alias").unwrap_or_default(), "");
         let parent = |section: &str| json!({ "name": gateway.1, "sectionName": section });
         let mut parents: Vec<_> = secure.iter().map(|section| parent(section)).collect();
         let number = if index == 0 { String::new() } else { format!("-{}", index + 1) };
@@ -155,10 +145,8 @@ impl IngressRoutes {
         if is_redirected {
             let filter = redirect(json!({ "scheme": "https", "statusCode": 308 }));
             let rule = |rule: &PathRule| PathRule {
-                path: rule.path.clone(),
-                header: None,
                 filters: vec![filter.clone()],
-                backends: Vec::new(),
+                ..PathRule::new(rule.path.clone())
             };
             self.routes.push(HostRoute {
                 namespace: gateway.0.clone(),
@@ -167,7 +155,7 @@ impl IngressRoutes {
                 parents: vec![parent("http")],
                 rules: rules.iter().map(rule).collect(),
             });
-        } else {
+        } else if !options.is_secure_only {
             parents.insert(0, parent("http"));
         }
         self.add_www(context, &name, &hostnames, &parents);
@@ -182,10 +170,8 @@ impl IngressRoutes {
         };
         let other = host.strip_prefix("www.").map_or_else(|| format!("www.{host}"), str::to_owned);
         let rule = PathRule {
-            path: json!({ "type": "PathPrefix", "value": "/" }),
-            header: None,
             filters: vec![redirect(json!({ "hostname": host, "statusCode": 308 }))],
-            backends: Vec::new(),
+            ..PathRule::new(json!({ "type": "PathPrefix", "value": "/" }))
         };
         self.routes.push(HostRoute {
             namespace: context.gateway.0.clone(),
@@ -268,12 +254,26 @@ impl IngressRoutes {
 }
 
 impl PathRule {
+    /// Returns a rule without conditions, filters and backends.
+    fn new(path: Value) -> Self {
+        Self { path, header: None, filters: Vec::new(), backends: Vec::new(), refuse: None }
+    }
+
+    /// Returns a rule that refuses requests.
+    fn refusing(refused: &RefusedPath, reason: &str) -> Self {
+        Self { refuse: Some(refused.refusal(reason)), ..Self::new(refused.path()) }
+    }
+
     fn to_json(&self) -> Value {
         let mut one = json!({ "path": self.path });
         if let Some(header) = &self.header {
             one["headers"] = json!([header]);
         }
         let mut rule = json!({ "matches": [one] });
+        if let Some(refuse) = &self.refuse {
+            rule["refuse"] = refuse.clone();
+            return rule;
+        }
         if !self.filters.is_empty() {
             rule["filters"] = json!(self.filters);
         }
@@ -286,7 +286,7 @@ impl PathRule {
 
 impl IngressContext<'_> {
     /// Translates one path. Returns `None`, with a line in the report, if it must be left out.
-    fn path_rule(&self, draft: &mut Draft, at: &str, rule: &Value) -> Option<PathRule> {
+    fn path_rule(&self, draft: &mut Draft, at: &str, host: &str, rule: &Value) -> Option<PathRule> {
         let (path_type, path) = (text(rule, "/pathType"), text(rule, "/path"));
         let path = if path.is_empty() { "/".to_owned() } else { path };
         let mut fail = |field: &str, reason: &str| {
@@ -313,9 +313,21 @@ impl IngressContext<'_> {
         let backends = match self.backend(rule.get("backend").unwrap_or(&Value::Null)) {
             _ if is_redirect => Vec::new(),
             Ok(backend) => vec![backend],
-            Err(reason) => {
-                fail("backend", &reason);
+            // Requests that would reach the canary reach the other backend of the path.
+            Err(reason) if options.is_on("canary") => {
+                fail("backend", &format!("{reason}; its requests reach the other backend"));
                 return None;
+            }
+            Err(reason) => {
+                let words = format!("requests for the path are refused with 500: {reason}");
+                draft.report.ignored(&format!("{at}.backend"), &words);
+                let style = path_style(self.input, self.ingress, host, rule);
+                let reason = format!("Ingress {}/{}: {reason}", self.gateway.0, self.name);
+                // A regular expression of a usual form has one path.
+                let refused = RefusedPath::of(&path, style).into_iter().next()?;
+                let refused =
+                    if reason.ends_with(MAY_RESTRICT) { refused.at_all_listeners() } else { refused };
+                return Some(PathRule { path: matched, ..PathRule::refusing(&refused, &reason) });
             }
         };
         let target = format!("httproute/{}", self.name);
@@ -326,7 +338,7 @@ impl IngressContext<'_> {
         } else {
             draft.report.mapped(at, &target);
         }
-        Some(PathRule { path: matched, header: None, filters, backends })
+        Some(PathRule { filters, backends, ..PathRule::new(matched) })
     }
 
     fn backend(&self, backend: &Value) -> Result<Value, String> {
@@ -340,6 +352,10 @@ impl IngressContext<'_> {
         };
         if service.is_empty() {
             return Err("only Services can be backends".to_owned());
+        }
+        if let Some(annotation) = self.input.unusable_services.get(&(self.gateway.0.clone(), service.clone()))
+        {
+            return Err(format!("gateways cannot send requests to Service {service} with {annotation}"));
         }
         let parsed = number.or_else(|| name.parse().ok());
         let port = parsed.or_else(|| self.input.port(&self.gateway.0, &service, &name));
@@ -464,21 +480,6 @@ fn read_path(
         return Err("it is a regular expression without an equivalent");
     }
     Ok((prefix(path), target.map(full)))
-}
-
-/// Returns the match for all requests that a path of an Ingress may match.
-fn blocked_path(path_type: &str, path: &str) -> Value {
-    let path = if path.is_empty() { "/" } else { path };
-    let is_regex = path.contains(is_special);
-    match read_path(path_type, path, &IngressOptions::default(), is_regex) {
-        Ok((matched, _)) => matched,
-        Err(_) => {
-            // The whole path elements that all paths of a regular expression have in common.
-            let plain = path.split(is_special).next().unwrap_or_default();
-            let value = plain.rfind('/').and_then(|end| plain.get(..=end)).unwrap_or("/");
-            json!({ "type": "PathPrefix", "value": value })
-        }
-    }
 }
 
 /// Returns true if a character has a meaning in regular expressions.

@@ -1,4 +1,4 @@
-//! Translation of Gateways, HTTPRoutes and GRPCRoutes of the Gateway API (`gateway.networking.k8s.io/v1`), of Ingresses, and of
+//! Translation of Gateways, HTTPRoutes, GRPCRoutes and TLSRoutes of the Gateway API (`gateway.networking.k8s.io`), of Ingresses, and of
 //! Secrets with certificates, as a controller of a cluster does it.
 //!
 //! Invariant: no translated route or listener serves more requests than the object in the cluster. A listener or route with
@@ -105,7 +105,7 @@ pub struct RouteProblem {
     pub message: String,
 }
 
-/// Translates a Gateway. Listeners with a setting that gateways do not have are left out. Certificates of other namespaces
+/// Translates a Gateway. Listeners with a setting that gateways do not have, or in conflict with another one, are left out. Certificates of other namespaces
 /// are the copies of those that `grants` allow.
 #[must_use]
 pub fn gateway(settings: &Settings, grants: &ReferenceGrants, gateway: &Value) -> TranslationResult {
@@ -118,8 +118,10 @@ pub fn gateway(settings: &Settings, grants: &ReferenceGrants, gateway: &Value) -
     }
     let namespace = text(gateway, "/metadata/namespace");
     let mut listeners = Vec::new();
+    let mut conflicts = listener::conflicts(gateway);
     for (index, theirs) in items(gateway, "/spec/listeners").iter().enumerate() {
-        match translated(grants, &namespace, theirs) {
+        let translated = translated(grants, &namespace, theirs);
+        match translated.and_then(|listener| conflicts.remove(&index).map_or(Ok(listener), Err)) {
             Ok(listener) => listeners.push(listener),
             Err((field, message)) => {
                 let field = format!("spec.listeners[{index}].{field}");

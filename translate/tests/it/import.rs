@@ -193,20 +193,20 @@ fn no_bytes_stop_an_import() {
 #[test]
 fn ingresses_become_gateways_and_routes() {
     let imported = check("ingress.yaml");
-    assert_eq!((count(&imported, "Gateway"), count(&imported, "Certificate")), (3, 1));
+    assert_eq!((count(&imported, "Gateway"), count(&imported, "Certificate")), (4, 1));
     let report = imported.report.text();
     let of_host = |host: &str| {
         let is_host = |object: &&serde_json::Value| object.to_string().contains(host);
         imported.objects.iter().filter(is_host).collect::<Vec<_>>()
     };
-    assert!(of_host("forced.example.org").is_empty());
-    // The paths of an Ingress that is left out have no backend, so that no other rule serves them.
-    let refused = of_host("private.example.org");
-    let [route] = &refused[..] else { panic!("{refused:?}") };
-    assert!(
-        route["metadata"]["name"] == "private-refused" && !route.to_string().contains("backendRefs"),
-        "{route}"
-    );
+    // The paths of an Ingress that is left out are refused, so that no other rule serves them.
+    for name in ["forced", "private"] {
+        let refused = of_host(&format!("{name}.example.org"));
+        let [route] = &refused[..] else { panic!("{refused:?}") };
+        let reason = &route["spec"]["rules"][0]["refuse"]["reason"];
+        assert_eq!(route["metadata"]["name"], format!("{name}-refused"), "{route}");
+        assert!(reason.as_str().unwrap().starts_with("Ingress "), "{route}");
+    }
     for annotation in
         ["whitelist-source-range", "auth-type", "invented", "proxy-read-timeout", "canary-weight"]
     {

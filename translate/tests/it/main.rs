@@ -7,4 +7,6 @@
 )]
 
 mod export;
+mod gateway_api;
 mod import;
+mod restrictions;

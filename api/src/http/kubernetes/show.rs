@@ -218,6 +218,11 @@ impl Side<'_> {
                 | Spec::Advertisement(_)
                 | Spec::DnsZone(_)
                 | Spec::Certificate(_)
+                | Spec::TlsRoute(_)
+                | Spec::WorkloadNetwork(_)
+                | Spec::NetworkPolicy(_)
+                | Spec::Block(_)
+                | Spec::Attachment(_)
                 | Spec::Address(_)
                 | Spec::EndpointHealth(_)
                 | Spec::EndpointSet(_),

@@ -151,6 +151,7 @@ async fn check_resume(app: &Shared, position: Position) -> Result<Revision, Prob
     let published = app.hub.load();
     let present = published.position();
     let is_ours = position.epoch == present.epoch && position.revision <= present.revision;
+    let is_ours = app.may_resume(position) && is_ours;
     if is_ours && changes::state_at(&published, position.revision).is_some() {
         Ok(position.revision)
     } else {

@@ -81,8 +81,13 @@ fn concerned(before: &Published, after: &Published, changes: &[Change]) -> BTree
         | Kind::BfdProfile
         | Kind::DnsZone
         | Kind::Certificate
+        | Kind::WorkloadNetwork
+        | Kind::NetworkPolicy
+        | Kind::Block
+        | Kind::Attachment
         | Kind::Gateway
         | Kind::HttpRoute
+        | Kind::TlsRoute
         | Kind::BgpPeer
         | Kind::Workload
         | Kind::Service

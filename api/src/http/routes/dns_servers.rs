@@ -11,8 +11,8 @@ use model::{
     observed::dns_servers::DnsReportError,
     primitives::name::Name,
     wire::dns_server::{
-        DNS_NAMES_REPORTED_MAX, DNS_TEXT_BYTES_MAX, DNS_UPSTREAMS_REPORTED_MAX, DNS_VERSION_BYTES_MAX,
-        DNS_ZONES_REPORTED_MAX, DnsServerList, DnsServerReport,
+        DNS_INSTANCE_BYTES_MAX, DNS_NAMES_REPORTED_MAX, DNS_TEXT_BYTES_MAX, DNS_UPSTREAMS_REPORTED_MAX,
+        DNS_VERSION_BYTES_MAX, DNS_ZONES_REPORTED_MAX, DnsServerList, DnsServerReport,
     },
 };
 use serde::Deserialize;
@@ -43,7 +43,8 @@ pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("replaceDnsServerReport", "Cluster", "Replace the report of a DNS server")
         .describe(
             "Replaces the report of a DNS server on this control server. `tidegate-dns` sends a report to every control \
-             server every 5 seconds. While a server reports, a report for its name by another identity is rejected. \
+             server every 5 seconds. While a server reports, a report for its name by another identity is rejected, and one \
+             by a process that began to report earlier. \
              Reports are kept in memory. Of the built-in roles, `dns-server` and `admin` have the permission.",
         )
         .named("server", "Name of the DNS server.")
@@ -81,7 +82,7 @@ async fn report(
     let applied = servers.apply(server, &author, report, app.source.now());
     applied.map_err(|error| {
         let code = match error {
-            DnsReportError::Foreign => Code::Forbidden,
+            DnsReportError::Foreign | DnsReportError::Contested => Code::Forbidden,
             DnsReportError::TooMany => Code::TooManyRequests,
         };
         Problem::new(code, error.to_string())
@@ -97,10 +98,12 @@ async fn list(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers
 
 /// Returns an error if a report exceeds the limits of the schema.
 fn check(report: &DnsServerReport) -> Result<(), Problem> {
-    let DnsServerReport { version, connected: _, revision: _, zones, upstreams, cache: _, names } = report;
+    let DnsServerReport { version, instance, connected: _, revision: _, zones, upstreams, cache: _, names } =
+        report;
     let longest = |texts: &mut dyn Iterator<Item = &String>| texts.map(String::len).max().unwrap_or(0);
     let limits = [
         ("/version", version.len(), DNS_VERSION_BYTES_MAX),
+        ("/instance", instance.len(), DNS_INSTANCE_BYTES_MAX),
         ("/zones", zones.len(), DNS_ZONES_REPORTED_MAX),
         ("/zones/*", longest(&mut zones.iter()), DNS_TEXT_BYTES_MAX),
         ("/upstreams", upstreams.len(), DNS_UPSTREAMS_REPORTED_MAX),

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, Method, Uri};
 use model::{
     http::{HttpExplanation, HttpState, RequestHead, explain_http, normalize_host},
     kinds::resource::Kind,
-    primitives::quantity::Port,
+    primitives::quantity::{Port, Timestamp},
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};
@@ -89,17 +89,35 @@ async fn explain(
         let first = values.next()?;
         Some(values.fold(Cow::Borrowed(first), |all, next| Cow::Owned(format!("{all},{next}"))))
     };
+    // Over TLS, gateways compare the host name of the request with the server name of the connection.
+    let host = match header("host") {
+        Some(host) => normalize_host(&host)
+            .ok_or_else(|| Problem::bad_request("the header `Host` must be a host name"))?,
+        None => target.host.clone(),
+    };
     let head = RequestHead {
         port: target.port,
         server_name: target.is_tls.then_some(target.host.as_str()),
         method,
-        host: &target.host,
+        host: &host,
         path: target.uri.path(),
         query: target.uri.query(),
         header: &header,
     };
     let state = HttpState::new(Arc::new(BTreeSet::new()), app.view().published().snapshot.clone());
-    Ok(render(form, &explain_http(&state, &head, from)))
+    let mut explanation = explain_http(&state, &head, from);
+    if let Some(problem) = certificate_problem(&state, &head, app.source.now()) {
+        explanation.reason.push_str(&format!("; {problem}"));
+    }
+    Ok(render(form, &explanation))
+}
+
+/// Returns the reason for which clients reject the certificate of the connection; `None` if they accept it, or without one.
+fn certificate_problem(state: &HttpState, head: &RequestHead<'_>, now: Timestamp) -> Option<String> {
+    let (tls, name) = (&state.table().tls, head.server_name?);
+    let key = tls.choose(head.port, name).ok()?;
+    let problem = tls.certificates().get(key)?.problem(name, now)?;
+    Some(format!("clients reject the connection: certificate {key} {problem}"))
 }
 
 /// Parts of the URL of the request to explain.

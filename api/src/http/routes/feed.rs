@@ -8,7 +8,11 @@ use model::{
     cluster::snapshot::Snapshot,
     kinds::resource::{Kind, ObjectKey},
     primitives::name::Name,
-    wire::feed::Frame,
+    wire::{
+        feed::Frame,
+        network_policy::{NETWORK_POLICY_HEADER, NETWORK_POLICY_NEW},
+        workload_network::{WORKLOAD_NETWORKS_HEADER, WORKLOAD_NETWORKS_NEW},
+    },
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema, openapi::HttpMethod};
@@ -25,6 +29,7 @@ use crate::{
         params::{ApiPath, ApiQuery},
     },
     security::Permission,
+    state::frame_batch::FrameSelection,
     stream::node_feed::{Feed, Questions},
 };
 
@@ -68,7 +73,11 @@ pub(super) fn add(router: Routes) -> Routes {
              each `synced` frame, and may be inconsistent in between. A second feed of the same node \
              ends the first one. Heartbeats are sent at least every 10 seconds. With `asks=only` the \
              feed consists of heartbeats, the first one immediately, and queries; such a feed does not \
-             end a state feed, but a new state feed ends it.",
+             end a state feed, but a new state feed ends it. The frames of WorkloadNetworks and blocks \
+             are sent only if the request has the header `tidegate-workload-networks`: `known` if the \
+             state at `resume` includes them, `new` otherwise, so that the feed begins with the full \
+             state. The same applies to the frames of network policy and the header \
+             `tidegate-network-policy`.",
         )
         .named("node", "Name of the Node.")
         .query::<FeedQuery>()
@@ -96,11 +105,20 @@ async fn feed(
         // A server that stays behind sends its state. The first frame holds the position, and the agent
         // switches to another server.
         let _ = app.reach(position).await;
+        app.observe_position(&node, position);
     }
     let permit = Arc::clone(&app.feeds).try_acquire_owned().map_err(|_| {
         Problem::new(Code::TooManyRequests, "too many feeds are open").retry_after(RETRY_SECS)
     })?;
     let gzip = accepts_gzip(&headers);
+    let networks = headers.get(WORKLOAD_NETWORKS_HEADER);
+    let policy = headers.get(NETWORK_POLICY_HEADER);
+    let selection =
+        FrameSelection { workload_networks: networks.is_some(), network_policy: policy.is_some() };
+    let is_new = networks.is_some_and(|value| value == WORKLOAD_NETWORKS_NEW)
+        || policy.is_some_and(|value| value == NETWORK_POLICY_NEW);
+    let resume = resume.filter(|held| app.may_resume(*held));
+    let resume = resume.filter(|_| !is_new);
     let (hub, metrics) = (Arc::clone(&app.hub), Arc::clone(&app.metrics));
     let (pieces, body) = stream::pieces();
     match query.asks {
@@ -109,7 +127,7 @@ async fn feed(
             let asks = app.queries.open(&node);
             let feeding = Arc::clone(&app.feeding);
             let end = stop.clone();
-            let feed = Feed { node: node.clone(), resume, hub, feeding, metrics, stop };
+            let feed = Feed { node: node.clone(), resume, selection, hub, feeding, metrics, stop };
             tokio::spawn(async move {
                 if feed.run(pieces, gzip, asks).await {
                     app.observations.end_feed(&node, &end);

@@ -56,6 +56,8 @@ pub fn metrics_text(app: &ServerState) -> String {
         watchers: WATCHES_MAX - app.watches.available_permits(),
         feeds: FEEDS_MAX - app.feeds.available_permits(),
         nodes_connected: view.table().connected(),
+        dns_servers: app.dns_server_count(),
+        dns_servers_with_problems: app.dns_server_problems().len(),
         requests: in_progress.requests,
         unsent_bytes: in_progress.bytes,
         is_leader: app.leadership.holds(),

@@ -59,10 +59,17 @@ pub(super) fn add(router: Routes, kind: Kind) -> Routes {
         Kind::Certificate => add_kind::<schema::Certificate, schema::CertificateList>(router, kind),
         Kind::Gateway => add_kind::<schema::Gateway, schema::GatewayList>(router, kind),
         Kind::HttpRoute => add_kind::<schema::HttpRoute, schema::HttpRouteList>(router, kind),
+        Kind::TlsRoute => add_kind::<schema::TlsRoute, schema::TlsRouteList>(router, kind),
+        Kind::WorkloadNetwork => {
+            add_kind::<schema::WorkloadNetwork, schema::WorkloadNetworkList>(router, kind)
+        }
+        Kind::NetworkPolicy => add_kind::<schema::NetworkPolicy, schema::NetworkPolicyList>(router, kind),
         Kind::Address => super::addresses::add(router),
         Kind::EndpointHealth => {
             add_records::<schema::EndpointHealth, schema::EndpointHealthList>(router, kind)
         }
+        Kind::Block => add_records::<schema::Block, schema::BlockList>(router, kind),
+        Kind::Attachment => add_records::<schema::Attachment, schema::AttachmentList>(router, kind),
     }
 }
 
@@ -73,9 +80,10 @@ fn add_kind<O: utoipa::ToSchema, L: utoipa::ToSchema>(router: Routes, kind: Kind
     if kind.is_namespaced() { router.routes(everywhere::<L>(kind).done()) } else { router }
 }
 
-/// Registers the list and read routes of a namespaced kind whose objects only the server writes.
+/// Registers the list and read routes of a kind whose objects only the server writes.
 fn add_records<O: utoipa::ToSchema, L: utoipa::ToSchema>(router: Routes, kind: Kind) -> Routes {
-    let path = format!("/v1/namespaces/{{namespace}}/{}", kind.plural());
+    let prefix = if kind.is_namespaced() { "/v1/namespaces/{namespace}" } else { "/v1" };
+    let path = format!("{prefix}/{}", kind.plural());
     let all = Route::at(&path).on(
         HttpMethod::Get,
         on(Verb::List, kind),
@@ -94,7 +102,8 @@ fn add_records<O: utoipa::ToSchema, L: utoipa::ToSchema>(router: Routes, kind: K
             read(app, kind, path, query, headers)
         },
     );
-    router.routes(all.done()).routes(one.done()).routes(everywhere::<L>(kind).done())
+    let router = router.routes(all.done()).routes(one.done());
+    if kind.is_namespaced() { router.routes(everywhere::<L>(kind).done()) } else { router }
 }
 
 fn collection<O: utoipa::ToSchema, L: utoipa::ToSchema>(path: &str, kind: Kind) -> Route {

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use http::HeaderMap;
 use model::{
-    kinds::resource::{Kind, ObjectKey},
+    kinds::resource::Kind,
     primitives::{
         name::Name,
         quantity::{Position, Timestamp},
@@ -112,7 +112,7 @@ struct AddressesOfNode {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct ClusterProblem {
-    /// Kind and name of the affected object.
+    /// Kind and name of the affected object or DNS server.
     #[schema(example = "Service default/web")]
     object: String,
     /// Impact of the problem on users.
@@ -195,6 +195,6 @@ fn announced(nodes: &[NodeRow]) -> Option<AnnouncedAddresses> {
 
 fn problem(problem: &Problem) -> ClusterProblem {
     let Problem { kind, namespace, name, impact, reason, message, hint, since, change, .. } = problem.clone();
-    let key = ObjectKey { kind, namespace, name };
-    ClusterProblem { object: key.to_string(), impact, since, reason, message, hint, change }
+    let subject = model::views::overview::Subject { kind, namespace, name };
+    ClusterProblem { object: subject.to_string(), impact, since, reason, message, hint, change }
 }

@@ -6,12 +6,13 @@ use model::{
     kinds::resource::{Kind, Object, ServiceKey},
     observed::{
         lag::LagBrief,
+        rollup::network_room,
         status::{ConditionType, EndpointCounts},
     },
-    primitives::name::Name,
+    primitives::{name::Name, quantity::Timestamp},
     views::overview::{
         BfdSessionTotals, BgpSessionTotals, ConvergenceBrief, EndpointTotals, Impact, NodeRow, NodeTotals,
-        Overview, PoolTotals, Replica, ServiceRow, ServiceStateTotals, SlowestNode, Totals,
+        Overview, PoolTotals, Replica, ServiceRow, ServiceStateTotals, SlowestNode, Subject, Totals,
         affects::Forms,
         memory::StatusFinding,
         nodes::{self, NodeInput, node_key, two_digits},
@@ -44,14 +45,14 @@ struct GatheredParts {
     counts: Counts,
 }
 
-/// Computes the current overview, and the counts of Nodes and Services. The last value is true if the
-/// overview may change as time passes although its other inputs stay the same.
+/// Computes the current overview, and the counts of Nodes and Services. The last value is the time from which the
+/// overview may differ although its other inputs stay the same; `None` if time has no influence.
 pub(super) fn gather(
     app: &ServerState,
     published: Arc<Published>,
     known: &mut CarriedState,
-) -> (Overview, Counts, bool) {
-    let CarriedState { memory, writes, kept } = known;
+) -> (Overview, Counts, Option<Timestamp>) {
+    let CarriedState { memory, writes, kept, http } = known;
     let view = app.view_of(published);
     let renderer = view.renderer();
     let now = app.source.now();
@@ -66,6 +67,7 @@ pub(super) fn gather(
     gather_services(look, kept, &mut gathered);
     gather_nodes(&view, &renderer, &announced, &lag, &mut gathered);
     gather_others(app, &view, &renderer, &mut gathered);
+    let http_until = http.gather(&view, &mut gathered.findings);
     let GatheredParts { mut services, mut nodes, mut findings, endpoints, pools, counts } = gathered;
     let mut is_moving = memory.update(&mut findings, now);
     explain_rows(&findings, &mut services, &mut nodes);
@@ -92,7 +94,7 @@ pub(super) fn gather(
         problems,
         problems_total,
     };
-    (overview, counts, is_moving)
+    (overview, counts, if is_moving { Some(now) } else { http_until })
 }
 
 fn gather_services(look: Look<'_>, kept: &mut ServiceRowCache, into: &mut GatheredParts) {
@@ -160,6 +162,12 @@ fn gather_others(
     for object in snapshot.list(Kind::BgpPeer, None, None) {
         findings.extend(renderer.bgp_peer(object).and_then(|status| others::bgp_peer(object, &status)));
     }
+    for object in snapshot.list(Kind::WorkloadNetwork, None, None) {
+        let Some(spec) = object.as_workload_network() else { continue };
+        let room =
+            network_room(snapshot, &object.metadata.name, spec, &view.published().network.service_cidrs);
+        findings.extend(others::workload_network(object, &room));
+    }
     let silent: Vec<Name> = app.observations.nodes.gone().held.iter().cloned().collect();
     findings.extend(others::too_many_silent(&silent));
     let guard = app.observations.health.guard();
@@ -168,6 +176,8 @@ fn gather_others(
         let holding = guard.holding().filter(|one| *one != service).cloned();
         findings.push(others::health_held(service, key, first, counts, holding));
     }
+    let dns_servers = app.dns_server_problems();
+    findings.extend(dns_servers.iter().filter_map(|(name, problems)| others::dns_server(name, problems)));
 }
 
 fn explain_rows(findings: &[StatusFinding], services: &mut [Arc<ServiceRow>], nodes: &mut [NodeRow]) {
@@ -176,7 +186,7 @@ fn explain_rows(findings: &[StatusFinding], services: &mut [Arc<ServiceRow>], no
     }
     let worst = worst_by_object(findings);
     for (about, worst) in &worst {
-        let Some(key) = ServiceKey::of_object_key(about) else { continue };
+        let Some(key) = about.object().and_then(|key| ServiceKey::of_object_key(&key)) else { continue };
         let found =
             services.binary_search_by(|row| (&row.namespace, &row.name).cmp(&(&key.namespace, &key.name)));
         if let Some(row) = found.ok().and_then(|at| services.get_mut(at)) {
@@ -184,7 +194,7 @@ fn explain_rows(findings: &[StatusFinding], services: &mut [Arc<ServiceRow>], no
         }
     }
     for row in nodes {
-        match worst.get(&node_key(&row.name)) {
+        match worst.get(&Subject::from(node_key(&row.name))) {
             Some(worst) => nodes::explain(row, worst),
             None => nodes::reset(row),
         }

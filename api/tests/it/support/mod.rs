@@ -112,6 +112,7 @@ pub(crate) fn settings(node_ports: std::ops::RangeInclusive<u16>) -> Settings {
         is_auth_required: false,
         page: Default::default(),
         webhooks: Default::default(),
+        acme: Default::default(),
         oidc: None,
         has_kubernetes_view: false,
         responses: ResponseLimits::default(),

@@ -109,6 +109,11 @@ pub(crate) fn count(addresses: u64) -> String {
     format!("{first}.{}e{}", rest.get(..1).unwrap_or("0"), rest.len())
 }
 
+/// Returns the pools that an Advertisement covers; `none` if it announces blocks of workload networks only.
+pub(crate) fn advertised_pools(spec: &AdvertisementSpec) -> String {
+    if spec.announces_addresses() { or_all(words(&spec.address_pools)) } else { "none".to_owned() }
+}
+
 pub(crate) fn advertisement(object: &Advertisement, wide: bool, now: Timestamp) -> Vec<Cell> {
     let spec = &object.spec;
     let is_bgp = spec.advertisement_type == AdvertisementType::Bgp;
@@ -117,7 +122,7 @@ pub(crate) fn advertisement(object: &Advertisement, wide: bool, now: Timestamp) 
     let of_bgp = |said: String| if is_bgp { said } else { "-".to_owned() };
     let mut row: Vec<Cell> = vec![
         word(&spec.advertisement_type).into(),
-        or_all(words(&spec.address_pools)).into(),
+        advertised_pools(spec).into(),
         or_all(selectors(&spec.node_selectors)).into(),
         of_l2(or_all(words(&spec.interfaces))).into(),
         status(false, &object.conditions),
@@ -246,7 +251,7 @@ pub(crate) fn selectors(selectors: &[Selector]) -> String {
     selectors.iter().map(selector).map(or_all).collect::<Vec<_>>().join(" | ")
 }
 
-fn selector(selector: &Selector) -> String {
+pub(crate) fn selector(selector: &Selector) -> String {
     let expression = |Expression { key, operator, values }: &Expression| {
         let values = values.join(",");
         match operator {

@@ -1,4 +1,6 @@
-//! Columns of Certificates, Gateways and HttpRoutes. Pure functions.
+//! Columns of Certificates, Gateways and routes. Pure functions.
+
+use std::collections::BTreeSet;
 
 use model::{
     kinds::{gateway::GatewayListener, http_route::ParentRef},
@@ -8,7 +10,7 @@ use model::{
 use crate::{
     terminal::table::Cell,
     views::columns::{addresses::status, age_cell},
-    views::typed::{Certificate, Gateway, HttpRoute},
+    views::typed::{Certificate, Gateway, HttpRoute, TlsRoute},
 };
 
 /// Column headings of Certificates: those of the narrow table, and the additional ones of `-o wide`.
@@ -20,10 +22,18 @@ pub(crate) const GATEWAY: (&[&str], &[&str]) = (&["NAME", "LISTENERS", "ROUTES",
 pub(crate) const ROUTE: (&[&str], &[&str]) =
     (&["NAME", "HOSTNAMES", "GATEWAYS", "STATUS", "AGE"], &["RULES", "BACKENDS"]);
 
+/// Column headings of TlsRoutes: those of the narrow table, and the additional ones of `-o wide`.
+pub(crate) const TLS_ROUTE: (&[&str], &[&str]) =
+    (&["NAME", "HOSTNAMES", "GATEWAYS", "STATUS", "AGE"], &["BACKENDS"]);
+
 pub(crate) fn certificate(object: &Certificate, wide: bool, now: Timestamp) -> Vec<Cell> {
     let expires = object.status.not_after.map(|time| time.to_string()).unwrap_or_default();
+    let mut names = object.status.dns_names.clone();
+    if let Some(settings) = object.spec.acme.as_ref().filter(|_| names.is_empty()) {
+        names = settings.dns_names.iter().map(ToString::to_string).collect();
+    }
     let mut row: Vec<Cell> = vec![
-        object.status.dns_names.join(",").into(),
+        names.join(",").into(),
         expires.into(),
         status(false, &object.conditions),
         age_cell(object.metadata.as_ref(), now),
@@ -55,25 +65,47 @@ pub(crate) fn listeners(all: &[GatewayListener]) -> String {
 
 pub(crate) fn route(object: &HttpRoute, wide: bool, now: Timestamp) -> Vec<Cell> {
     let spec = &object.spec;
-    let hostnames: Vec<_> = spec.hostnames.iter().map(HostnamePattern::as_str).collect();
-    let hostnames = if hostnames.is_empty() { "*".to_owned() } else { hostnames.join(",") };
-    let parents: Vec<_> = spec.parent_refs.iter().map(parent).collect();
-    let mut row: Vec<Cell> = vec![
-        hostnames.into(),
-        parents.join(",").into(),
+    let mut row = vec![
+        hostnames(&spec.hostnames).into(),
+        parents(&spec.parent_refs).into(),
         status(false, &object.conditions),
         age_cell(object.metadata.as_ref(), now),
     ];
     if wide {
         let backends = spec.rules.iter().flat_map(|rule| &rule.backend_refs);
-        let mut backends: Vec<_> =
-            backends.map(|backend| format!("{}:{}", backend.name, backend.port)).collect();
-        backends.sort();
-        backends.dedup();
         row.push(spec.rules.len().to_string().into());
-        row.push(backends.join(",").into());
+        row.push(listed(backends.map(|backend| format!("{}:{}", backend.name, backend.port))).into());
     }
     row
+}
+
+pub(crate) fn tls_route(object: &TlsRoute, wide: bool, now: Timestamp) -> Vec<Cell> {
+    let spec = &object.spec;
+    let mut row = vec![
+        hostnames(&spec.hostnames).into(),
+        parents(&spec.parent_refs).into(),
+        status(false, &object.conditions),
+        age_cell(object.metadata.as_ref(), now),
+    ];
+    if wide {
+        let backends = spec.rules.iter().flat_map(|rule| &rule.backend_refs);
+        row.push(listed(backends.map(|backend| format!("{}:{}", backend.name, backend.port))).into());
+    }
+    row
+}
+
+fn hostnames(all: &[HostnamePattern]) -> String {
+    let names: Vec<_> = all.iter().map(HostnamePattern::as_str).collect();
+    if names.is_empty() { "*".to_owned() } else { names.join(",") }
+}
+
+fn parents(all: &[ParentRef]) -> String {
+    all.iter().map(parent).collect::<Vec<_>>().join(",")
+}
+
+/// Returns different texts in their order, separated by commas.
+fn listed(texts: impl Iterator<Item = String>) -> String {
+    texts.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(",")
 }
 
 /// Returns a parent as `[NAMESPACE/]NAME[.LISTENER][:PORT]`.

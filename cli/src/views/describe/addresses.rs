@@ -24,7 +24,7 @@ use crate::{
         bgp,
         columns::{
             self, Columns,
-            addresses::{address_state, conflicts, or_all, preferences, selectors},
+            addresses::{address_state, advertised_pools, conflicts, or_all, preferences, selectors},
         },
         describe::{Page, bgp as describe_bgp},
     },
@@ -106,7 +106,8 @@ pub(crate) fn advertisement(page: &mut Page, object: &Advertisement) {
     let spec = &object.spec;
     page.section("Advertisement");
     page.field("Type", &word(&spec.advertisement_type));
-    page.field("Pools", &or_all(words(&spec.address_pools)));
+    page.field("Pools", &advertised_pools(spec));
+    page.optional("Workload networks", &words(&spec.workload_networks));
     page.field("Services", &or_all(selectors(&spec.service_selectors)));
     page.field("Nodes", &or_all(selectors(&spec.node_selectors)));
     page.optional("Preferred nodes", &preferences(spec));

@@ -1,9 +1,14 @@
-//! `describe` sections of Certificates, Gateways and HttpRoutes. Pure functions.
+//! `describe` sections of Certificates, Gateways and routes. Pure functions.
 
 use model::{
-    kinds::http_route::{
-        CorsPolicy, FieldMatch, HttpFilter, HttpRouteMatch, HttpRouteRule, PathMatchType, RequestMirror,
-        RouteRetry, RouteTimeouts,
+    kinds::{
+        certificate::AcmeSettings,
+        gateway::{GatewayListener, TlsMode},
+        http_route::{
+            CorsPolicy, FieldMatch, HttpFilter, HttpRouteMatch, HttpRouteRule, PathMatchType, RequestMirror,
+            RouteRetry, RouteTimeouts,
+        },
+        tls_route::TlsBackendRef,
     },
     primitives::{hostname_pattern::HostnamePattern, quantity::Timestamp},
 };
@@ -12,7 +17,7 @@ use crate::{
     terminal::table::Table,
     views::{
         columns::http::parent,
-        typed::{Certificate, Gateway, HttpRoute},
+        typed::{Certificate, Gateway, HttpRoute, TlsRoute},
     },
 };
 
@@ -27,6 +32,31 @@ pub(crate) fn certificate(page: &mut Page, object: &Certificate) {
     page.field("Valid from", &time(status.not_before));
     page.field("Valid until", &time(status.not_after));
     page.field("Private key", "never shown");
+    if let Some(settings) = &object.spec.acme {
+        acme(page, settings, object);
+    }
+}
+
+/// Adds the settings of an ACME server and the state of the orders.
+fn acme(page: &mut Page, settings: &AcmeSettings, object: &Certificate) {
+    let AcmeSettings { directory, dns_names, contacts, external_account } = settings;
+    let record = object.spec.issuance.clone().unwrap_or_default();
+    let time = |time: Option<Timestamp>| time.map(|time| time.to_string()).unwrap_or_default();
+    let names: Vec<_> = dns_names.iter().map(HostnamePattern::as_str).collect();
+    page.section("ACME");
+    page.field("Server", directory);
+    page.field("DNS names", &names.join(", "));
+    page.field("Contacts", &contacts.join(", "));
+    page.field("External account", external_account.as_ref().map_or("", |account| account.key_id.as_str()));
+    page.field("Renewal from", &time(object.status.renew_at));
+    if !record.challenges.is_empty() {
+        page.field("Order", &format!("in progress, challenges: {}", record.challenges.len()));
+    }
+    if record.failures > 0 {
+        page.field("Failed orders", &record.failures.to_string());
+        page.field("Last failure", &record.error);
+        page.field("Next order", &time(record.retry_after));
+    }
 }
 
 pub(crate) fn gateway(page: &mut Page, object: &Gateway) {
@@ -41,13 +71,37 @@ pub(crate) fn gateway(page: &mut Page, object: &Gateway) {
         table.push(vec![
             listener.name.as_str().into(),
             listener.port.to_string().into(),
-            listener.protocol.to_string().into(),
+            protocol(listener).into(),
             hostname.into(),
             certificates.join(", ").into(),
             listener.allowed_routes.namespaces.from.to_string().into(),
             routes.to_string().into(),
         ]);
     }
+    page.table(&table);
+}
+
+/// Returns the protocol of a listener, with the mode if the gateway does not decrypt connections.
+fn protocol(listener: &GatewayListener) -> String {
+    match &listener.tls {
+        Some(tls) if tls.mode == TlsMode::Passthrough => format!("{} ({})", listener.protocol, tls.mode),
+        Some(_) | None => listener.protocol.to_string(),
+    }
+}
+
+pub(crate) fn tls_route(page: &mut Page, object: &TlsRoute) {
+    let spec = &object.spec;
+    page.section("TLS route");
+    let parents: Vec<_> = spec.parent_refs.iter().map(parent).collect();
+    page.field("Gateways", &parents.join(", "));
+    let hostnames: Vec<_> = spec.hostnames.iter().map(HostnamePattern::as_str).collect();
+    page.field("Host names", &hostnames.join(", "));
+    let mut table = Table::new(vec!["BACKEND", "WEIGHT"]);
+    for backend in spec.rules.iter().flat_map(|rule| &rule.backend_refs) {
+        let TlsBackendRef { name, port, weight } = backend;
+        table.push(vec![format!("{name}:{port}").into(), weight.to_string().into()]);
+    }
+    page.section("Backends");
     page.table(&table);
 }
 
@@ -78,10 +132,12 @@ pub(crate) fn route(page: &mut Page, object: &HttpRoute) {
 
 /// Returns the settings of a rule that the table of rules does not contain, each with its label.
 fn details(rule: &HttpRouteRule) -> Vec<(&'static str, String)> {
-    let HttpRouteRule { name: _, matches: _, filters, backend_refs, timeouts: limits, retry: repeat } = rule;
+    let HttpRouteRule { name: _, matches: _, filters, backend_refs, timeouts: limits, retry: repeat, refuse } =
+        rule;
     let limits = limits.as_ref().map(|limits| ("Timeouts", timeouts(limits)));
     let repeat = repeat.as_ref().map(|repeat| ("Retry", retry(repeat)));
-    let mut found: Vec<_> = limits.into_iter().chain(repeat).collect();
+    let refusal = refuse.as_ref().map(|refusal| ("Refuses requests", refusal.reason.clone()));
+    let mut found: Vec<_> = refusal.into_iter().chain(limits).chain(repeat).collect();
     found.extend(filters.iter().filter_map(|one| Some(("Mirror", mirror(one.request_mirror.as_ref()?)))));
     found.extend(filters.iter().filter_map(|one| Some(("CORS", cors(one.cors.as_ref()?)))));
     for backend in backend_refs.iter().filter(|backend| !backend.filters.is_empty()) {

@@ -3,7 +3,7 @@
 use hickory_proto::{
     op::{Message, MessageType, OpCode, Query, ResponseCode},
     rr::{
-        RData, Record,
+        Name, RData, Record, RecordType,
         rdata::{A, SOA},
     },
 };
@@ -13,6 +13,13 @@ use super::*;
 
 const LIMITS: TtlLimits = TtlLimits { positive: 3600, negative: 300 };
 const DAY: u64 = 86_400;
+
+impl Cache {
+    /// Finds a response to a question while the same servers are asked for all names.
+    fn find(&mut self, key: &QuestionKey, now: Duration) -> LookupResult {
+        self.find_in(key, &Name::root(), now)
+    }
+}
 
 fn options(entries_max: usize) -> CacheOptions {
     CacheOptions {
@@ -138,6 +145,13 @@ fn absence_covers_what_it_says() {
     }
     assert_eq!(cache.find(&key("notgone.example.org"), at(20)), LookupResult::Missing);
     assert_eq!(cache.find(&key("example.org"), at(20)), LookupResult::Missing);
+    // Other servers are asked for the names of a zone below.
+    for (zone, is_covered) in [("gone.example.org", true), ("b.gone.example.org", false)] {
+        let found = cache.find_in(&key("a.b.gone.example.org"), &name(zone), at(20));
+        assert_eq!(matches!(found, LookupResult::Fresh { .. }), is_covered, "{zone}");
+    }
+    let inspected = cache.inspect(&key("a.b.gone.example.org"), &Name::root(), at(20)).unwrap();
+    assert_eq!(inspected.remaining, Some(at(40)), "an explanation has the absence of the name above");
     // An expired absence covers nothing below it.
     assert_eq!(cache.find(&key("a.gone.example.org"), at(60)), LookupResult::Missing);
 }

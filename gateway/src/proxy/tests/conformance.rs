@@ -38,6 +38,7 @@ use crate::keys::RingBuilder;
 
 const OBJECTS: &str = include_str!("../../../../model/tests/http/objects.json");
 const CASES: &str = include_str!("../../../../model/tests/http/cases.json");
+const TLS_CASES: &str = include_str!("../../../../model/tests/http/tls_cases.json");
 const UPSTREAM: &str = include_str!("../../../../model/tests/http/upstream.txt");
 
 /// Protocols over which each request is sent.
@@ -454,7 +455,8 @@ Result of each conformance test of the [Gateway API](https://gateway-api.sigs.k8
 commit 4564255, without the tests of meshes). The suite itself needs a Kubernetes cluster, so its assertions are rows in
 `model/tests/http/cases.json`: a request and the expected backend, status code, redirection or headers. Each row is compared with
 the decision of the routing table, and then sent through the sockets of a gateway over HTTP/1.1 and HTTP/2, with TLS where the test
-has it. Conditions in statuses are compared with the stored objects. For objects of a cluster that have no counterpart in Tidegate,
+has it. The rows of TLSRoutes are in `model/tests/http/tls_cases.json`: a port and a server name, and the endpoint that answers or the
+alert of TLS. Conditions in statuses are compared with the stored objects. For objects of a cluster that have no counterpart in Tidegate,
 the rows are in `sync/tests/kubernetes/gateway_conformance.yaml`: they go through the translation of the Kubernetes adapter, and are
 compared with decisions and with the conditions that it writes.
 
@@ -472,6 +474,10 @@ fn every_conformance_test_has_a_row_on_the_page() {
     let cases: Vec<Value> = serde_json::from_str(CASES).unwrap();
     let mut rows: BTreeMap<&str, usize> = BTreeMap::new();
     for case in &cases {
+        *rows.entry(case["name"].as_str().unwrap()).or_default() += rows_of(case).count();
+    }
+    let tls_cases: Value = serde_json::from_str(TLS_CASES).unwrap();
+    for case in tls_cases["cases"].as_array().unwrap() {
         *rows.entry(case["name"].as_str().unwrap()).or_default() += rows_of(case).count();
     }
     let mut page = HEAD.to_owned();

@@ -211,7 +211,7 @@ async fn run(seed: u64) -> BTreeMap<String, usize> {
             *counts.entry(own.split(' ').next().unwrap_or_default().to_owned()).or_default() += 1;
         }
     }
-    gateway.stop.cancel();
+    gateway.front.end.stop.cancel();
     counts
 }
 

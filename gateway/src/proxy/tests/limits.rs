@@ -59,3 +59,50 @@ async fn timeouts_cut_responses_and_mirrors_receive_bodies() {
     assert!(head.starts_with("http/1.1 200 "), "{head}");
     assert_eq!((metrics.mirrors.get(), mirror.requests.load(Ordering::Relaxed)), (2, 2));
 }
+
+/// A gateway that another process replaces accepts no more connections, and ends an open one after the next response.
+#[tokio::test]
+async fn connections_end_after_a_response_when_another_process_takes_over() {
+    let endpoint = TestEndpoint::start().await;
+    let rules = json!([{"backendRefs": [{"name": "web", "port": 80}]}]);
+    let gateway = TestGateway::start([service("web", &[endpoint.port]), vec![routes(&rules)]].concat()).await;
+    let mut connection = gateway.connect().await;
+    for is_leaving in [false, true] {
+        connection.get_mut().write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        let (head, _) = response(&mut connection).await;
+        assert!(head.starts_with("http/1.1 200 "), "{head}");
+        assert_eq!(head.contains("connection: close\r\n"), is_leaving, "{head}");
+        gateway.front.end.leaving.cancel();
+    }
+    assert_eq!(connection.read(&mut [0]).await.unwrap(), 0);
+    while TcpStream::connect(gateway.address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// An upload that makes progress takes as long as it takes. One that is malformed or that stops is the fault of the client.
+#[tokio::test]
+async fn an_upload_is_limited_by_its_progress() {
+    let endpoint = TestEndpoint::start().await;
+    let rules = json!([{"backendRefs": [{"name": "web", "port": 80}]}]);
+    let gateway = TestGateway::start([service("web", &[endpoint.port]), vec![routes(&rules)]].concat()).await;
+    let mut connection = gateway.connect().await;
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 20\r\n\r\n";
+    connection.get_mut().write_all(head.as_bytes()).await.unwrap();
+    // Longer than the limit for the head of a response, without a pause that is too long.
+    for _ in 0..20 {
+        tokio::time::sleep(RESPONSE_TIMEOUT / 10).await;
+        connection.get_mut().write_all(b"x").await.unwrap();
+    }
+    let (head, body) = response(&mut connection).await;
+    assert!(head.starts_with("http/1.1 200 ") && body.ends_with(&"x".repeat(20)), "{head}{body}");
+
+    for (rest, status) in
+        [("3;a\nb", 400), ("FFFFFFFFFFFFFFFF3\r\n", 400), ("1\r\nxyz\r\n", 400), ("1\r\nx\r\n", 408)]
+    {
+        let head = "POST /slow HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let (head, body) = gateway.send(&format!("{head}{rest}")).await;
+        assert!(head.starts_with(&format!("http/1.1 {status} ")), "{rest:?}: {head}{body}");
+    }
+    assert_eq!(gateway.front.metrics.upstream_failures.get(), 0);
+}

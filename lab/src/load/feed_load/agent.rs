@@ -86,6 +86,14 @@ fn hear(line: &[u8]) -> Result<Option<Position>> {
         | Frame::Removed { .. }
         | Frame::Address { .. }
         | Frame::AddressRemoved { .. }
+        | Frame::WorkloadNetwork { .. }
+        | Frame::WorkloadNetworkRemoved { .. }
+        | Frame::Block { .. }
+        | Frame::BlockRemoved { .. }
+        | Frame::PolicySet { .. }
+        | Frame::PolicySetRemoved { .. }
+        | Frame::PolicyWorkload { .. }
+        | Frame::PolicyWorkloadRemoved { .. }
         | Frame::Ask { .. } => None,
     })
 }

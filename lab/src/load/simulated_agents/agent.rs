@@ -179,6 +179,14 @@ impl SimulatedAgent {
             | Frame::Node(_)
             | Frame::Service { .. }
             | Frame::Removed { .. }
+            | Frame::WorkloadNetwork { .. }
+            | Frame::WorkloadNetworkRemoved { .. }
+            | Frame::Block { .. }
+            | Frame::BlockRemoved { .. }
+            | Frame::PolicySet { .. }
+            | Frame::PolicySetRemoved { .. }
+            | Frame::PolicyWorkload { .. }
+            | Frame::PolicyWorkloadRemoved { .. }
             | Frame::Ask { .. }
             | Frame::Heartbeat { .. } => {}
         }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{HttpStage, STEADY, object, route};
 
 /// File with the CA certificate of the clients.
-const CA_FILE: &str = "ca.pem";
+pub(super) const CA_FILE: &str = "ca.pem";
 /// Host name of a listener whose Certificate does not exist.
 const BAD: &str = "bad.example.net";
 
@@ -72,7 +72,7 @@ impl HttpStage {
     }
 }
 
-fn listener(name: &str, port: u16, hostname: Option<&str>, certificate: Option<&str>) -> Value {
+pub(super) fn listener(name: &str, port: u16, hostname: Option<&str>, certificate: Option<&str>) -> Value {
     let protocol = if certificate.is_some() { "HTTPS" } else { "HTTP" };
     let mut listener = json!({"name": name, "port": port, "protocol": protocol});
     if let Some(hostname) = hostname {
@@ -120,13 +120,21 @@ pub(super) fn terminates_tls(stage: &mut HttpStage) {
     {
         assert!(stage.subject(version, server_name).is_err(), "{version} {server_name}");
     }
-    let gateway = stage.cluster.api.get_json("/v1/namespaces/default/gateways/edge").unwrap();
-    let conditions = |listener: &str| {
-        let all = gateway["status"]["listeners"][listener]["conditions"].as_array().unwrap();
-        all.iter().map(|one| one["reason"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-    };
-    assert_eq!(conditions("www"), ["CertificatesFound", "Programmed"]);
-    assert_eq!(conditions("bad"), ["InvalidCertificateRef", "Invalid"]);
+    // The gateways report that they listen.
+    wait::until("the conditions of the listeners", || {
+        let gateway = stage.cluster.api.get_json("/v1/namespaces/default/gateways/edge")?;
+        let reasons = ["www", "bad"].map(|listener| {
+            let of_listener = &gateway["status"]["listeners"][listener]["conditions"];
+            [0, 1].map(|index| of_listener[index]["reason"].clone())
+        });
+        let wanted = [["CertificatesFound", "Programmed"], ["InvalidCertificateRef", "Invalid"]];
+        ensure!(reasons == wanted, "{reasons:?}");
+        Ok(())
+    })
+    .unwrap();
+    let list = stage.cluster.api.get_json("/v1/http/gateways").unwrap();
+    let names: Vec<_> = list["gateways"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    assert_eq!(names, ["node1", "node2"], "{list}");
     plain_http_is_redirected(stage);
     certificates_are_renewed(stage, &authority);
 }

@@ -43,7 +43,9 @@ fn everything_can_be_reached_and_left_by_the_keyboard_alone_and_the_focus_is_alw
         "the first key leads past the menu: {}",
         seen[0]
     );
-    for wanted in ["#/services", "#/nodes", "#/addresses", "#/bgp", "#/history", "#/plan", "#/explain"] {
+    for wanted in
+        ["#/services", "#/nodes", "#/addresses", "#/bgp", "#/dns", "#/history", "#/plan", "#/explain"]
+    {
         assert!(seen.iter().any(|one| one["href"] == wanted), "{wanted} cannot be reached by Tab: {seen:#?}");
     }
     assert!(

@@ -4,7 +4,7 @@
 use lab::{fixtures::teams as demo, processes::browser::Look};
 
 use super::{
-    fields, legible, overview, pictures, reference,
+    fields, legible, names, overview, pictures, reference,
     stage::{Stage, VIEWS, expect_no_sideways_scroll, view_named},
 };
 
@@ -47,6 +47,7 @@ fn every_view_opens_by_its_link_tells_the_truth_and_keeps_nobody_out() {
     reference::check(&mut stage, &mut wrong);
     overview::check(&mut stage, &mut wrong);
     pictures::check(&mut stage, &mut wrong);
+    names::check(&mut stage, &mut wrong);
     assert!(wrong.is_empty(), "{} things are wrong:\n{}", wrong.len(), wrong.join("\n\n"));
 }
 

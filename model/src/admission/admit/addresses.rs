@@ -40,7 +40,7 @@ const QUARANTINES_CLEARED_MAX: usize = 1024;
 pub(super) struct Ledger<'a> {
     pub(super) before: &'a Snapshot,
     pub(super) config: &'a ClusterConfig,
-    now: Timestamp,
+    pub(super) now: Timestamp,
     /// Addresses that each changed Service held before the write.
     had: BTreeMap<ServiceKey, Vec<IpAddr>>,
     /// Address records that a rollback restores, by address.
@@ -164,10 +164,15 @@ impl<'a> Ledger<'a> {
             | Kind::Certificate
             | Kind::Gateway
             | Kind::HttpRoute
+            | Kind::TlsRoute
+            | Kind::WorkloadNetwork
+            | Kind::NetworkPolicy
             | Kind::Address
             | Kind::Workload
             | Kind::EndpointSet
-            | Kind::EndpointHealth => false,
+            | Kind::EndpointHealth
+            | Kind::Block
+            | Kind::Attachment => false,
         };
         if retry.is_some() || self.has_room || has_pruned || staged.iter().any(makes_room) {
             self.retry(working, retry.flatten());

@@ -10,7 +10,7 @@ use crate::{
     bgp::compile::{advertisements, identity, is_external, peers},
     cluster::{config::ClusterConfig, snapshot::Snapshot},
     kinds::{
-        advertisement::AdvertisementType,
+        advertisement::{AdvertisementSpec, AdvertisementType},
         bgp_peer::BgpPeerSpec,
         metadata::Labels,
         resource::{Kind, Object, ObjectKey, Spec},
@@ -140,6 +140,16 @@ impl BgpRules<'_> {
                     (format!("Advertisement {name}"), "take it out of spec.peers of the Advertisement")
                 })
             }
+            Kind::WorkloadNetwork => {
+                let names = |spec: &AdvertisementSpec| spec.workload_networks.contains(&key.name);
+                let user = advertisements(self.snapshot).find(|(_, spec)| names(spec));
+                user.map(|(name, _)| {
+                    (
+                        format!("Advertisement {name}"),
+                        "take it out of spec.workloadNetworks of the Advertisement",
+                    )
+                })
+            }
             Kind::Node
             | Kind::AddressPool
             | Kind::Advertisement
@@ -147,11 +157,15 @@ impl BgpRules<'_> {
             | Kind::Certificate
             | Kind::Gateway
             | Kind::HttpRoute
+            | Kind::TlsRoute
+            | Kind::NetworkPolicy
             | Kind::Workload
             | Kind::Service
             | Kind::EndpointSet
             | Kind::EndpointHealth
-            | Kind::Address => None,
+            | Kind::Address
+            | Kind::Block
+            | Kind::Attachment => None,
         };
         if let Some((user, remedy)) = user {
             let message = format!("{key} must stay while {user} names it");

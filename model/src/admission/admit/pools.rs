@@ -53,7 +53,11 @@ pub(super) fn check(
                 "choose a range of the network outside",
             );
         }
-        if let Some(cidr) = snapshot.workload_cidrs().find(|cidr| range.overlaps_net(cidr)) {
+        if let Some((cidr, network)) = snapshot.network_cidrs().find(|(cidr, _)| range.overlaps_net(cidr)) {
+            overlap(format!("{cidr} of WorkloadNetwork {network}"), "choose a range of the network outside");
+        }
+        let mut of_nodes = snapshot.workload_cidrs_of_nodes();
+        if let Some((cidr, _)) = of_nodes.find(|(cidr, _)| range.overlaps_net(cidr)) {
             overlap(
                 format!("the workload network {cidr} of a Node"),
                 "choose a range of the network outside",

@@ -3,7 +3,7 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use super::pools;
+use super::{networks, pools};
 use crate::{
     cluster::{config::ClusterConfig, snapshot::Snapshot},
     kinds::{
@@ -36,6 +36,9 @@ pub(super) fn check(
     if let Some(spec) = object.as_node() {
         check_node(snapshot, config, spec, found);
     }
+    if let Some(spec) = object.as_workload_network() {
+        networks::check(snapshot, config, spec, found);
+    }
     if let Some(spec) = object.as_dns_zone() {
         check_dns_zone(snapshot, spec, found);
     }
@@ -55,6 +58,7 @@ fn check_node(snapshot: &Snapshot, config: &ClusterConfig, spec: &NodeSpec, foun
         let at = format!("/spec/addresses/{index}");
         outside_service_range(config, at.clone(), *address, found);
         pools::check_node_address(snapshot, at.clone(), *address, found);
+        networks::check_node_address(snapshot, at.clone(), *address, found);
         if let Some(holder) = snapshot.load_balancer_ip_holder(*address) {
             let message =
                 format!("must not be a load balancer address; {address} is one of Service {holder}");
@@ -69,7 +73,9 @@ fn check_node(snapshot: &Snapshot, config: &ClusterConfig, spec: &NodeSpec, foun
             let at = format!("/spec/workloadCIDRs/{index}");
             found.push(Violation::new(at, ViolationCode::Overlap, message));
         }
-        pools::check_workload_network(snapshot, format!("/spec/workloadCIDRs/{index}"), cidr, found);
+        let at = format!("/spec/workloadCIDRs/{index}");
+        networks::check_network_of_node(snapshot, at.clone(), cidr, found);
+        pools::check_workload_network(snapshot, at, cidr, found);
     }
 }
 

@@ -2,11 +2,10 @@
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
-use super::{Operation, Refusal, Request, entropy::Random, health};
+use super::{Operation, Refusal, Request, entropy::Random, health, issuance};
 use crate::cluster::change::Action;
 use crate::{
     cluster::snapshot::Snapshot,
-    http::key_violation,
     kinds::{
         address::Announcement,
         node::NodeSpec,
@@ -123,27 +122,6 @@ fn keep_password(new: &mut Object, old: Option<&Object>) {
     }
 }
 
-/// Keeps the stored private key of a Certificate if the request body has none, because responses never contain it. The
-/// key must belong to the new certificate.
-fn keep_private_key(new: &mut Object, old: Option<&Object>, at: &str, violations: &mut Vec<Violation>) {
-    let Spec::Certificate(spec) = &mut new.spec else { return };
-    if spec.private_key.is_some() {
-        return;
-    }
-    spec.private_key = old.and_then(Object::as_certificate).and_then(|old| old.private_key.clone());
-    match &spec.private_key {
-        Some(key) => violations.extend(key_violation(at, &spec.certificate, key)),
-        None => violations.push(
-            Violation::new(
-                format!("{at}/spec/privateKey"),
-                ViolationCode::Required,
-                "must be set: the Certificate is new",
-            )
-            .hint("give the private key of the first certificate in PEM"),
-        ),
-    }
-}
-
 /// Keeps the stored secrets of the keys of a DnsZone that the request body names without one, because responses never
 /// contain secrets.
 fn keep_secrets(new: &mut Object, old: Option<&Object>, at: &str, violations: &mut Vec<Violation>) {
@@ -176,24 +154,29 @@ fn resolve_one(
         Operation::Apply(object) => (object.key(), Some(object), format!("/items/{index}")),
         Operation::Delete { key, .. } => (key.clone(), None, String::new()),
         Operation::Restore { object, .. } => {
-            let (key, new) = (object.key(), Some(object.clone()));
+            let (key, mut new) = (object.key(), object.clone());
             let old = snapshot.get(&key).cloned();
             check_existence(operation, &key, old.as_ref())?;
+            issuance::keep_newest(&mut new, old.as_deref());
             return Ok(Some(StagedObject {
                 key,
                 old,
-                new,
+                new: Some(new),
                 at: format!("/items/{index}"),
                 is_restored: true,
             }));
         }
-        Operation::RetryPending { .. } => return Ok(None),
+        // Attachments and their Workloads are staged when the objects of the request are known.
+        Operation::RetryPending { .. } | Operation::SetAttachments { .. } => return Ok(None),
         Operation::SetAnnouncer { address, if_epoch, announcement } => {
             return Ok(announce(snapshot, *address, *if_epoch, announcement));
         }
         Operation::SetNodeLost { node, since } => return Ok(lose(snapshot, node, *since)),
         Operation::SetEndpointHealth { service, endpoints } => {
             return Ok(health::judge(snapshot, service, endpoints));
+        }
+        Operation::SetIssuance { certificate, settings, record, issued } => {
+            return Ok(issuance::record(snapshot, certificate, settings, record, issued.as_ref()));
         }
     };
     if key.kind.is_kept_by_server() {
@@ -210,7 +193,7 @@ fn resolve_one(
         keep_lease(object, old.as_deref(), &at, violations);
         settle_requested(object, old.as_deref(), &at, violations);
         keep_password(object, old.as_deref());
-        keep_private_key(object, old.as_deref(), &at, violations);
+        issuance::keep(object, old.as_deref(), &at, violations);
         keep_secrets(object, old.as_deref(), &at, violations);
         let owner = old.as_ref().and_then(|old| old.metadata.apply_set.clone());
         let asked = request.apply_set.as_ref().map(|set| set.name.clone());
@@ -269,6 +252,8 @@ fn check_existence(operation: &Operation, key: &ObjectKey, old: Option<&Arc<Obje
             Operation::SetAnnouncer { .. }
             | Operation::SetNodeLost { .. }
             | Operation::SetEndpointHealth { .. }
+            | Operation::SetAttachments { .. }
+            | Operation::SetIssuance { .. }
             | Operation::RetryPending { .. },
             _,
         ) => Ok(()),

@@ -298,6 +298,7 @@ pub(super) fn validate_advertisement(spec: &AdvertisementSpec, found: &mut Vec<V
     let is_bgp = spec.advertisement_type == AdvertisementType::Bgp;
     let of_bgp = [
         ("peers", !spec.peers.is_empty()),
+        ("workloadNetworks", !spec.workload_networks.is_empty()),
         ("aggregationLength", spec.aggregation_length.is_some()),
         ("aggregationLengthV6", spec.aggregation_length_v6.is_some()),
         ("localPref", spec.local_pref.is_some()),
@@ -328,6 +329,22 @@ pub(super) fn validate_advertisement(spec: &AdvertisementSpec, found: &mut Vec<V
 
 fn check_values(spec: &AdvertisementSpec, found: &mut Vec<Violation>) {
     check_length("/spec/peers", spec.peers.len(), ADVERTISEMENT_ENTRIES_MAX, found);
+    check_length("/spec/workloadNetworks", spec.workload_networks.len(), ADVERTISEMENT_ENTRIES_MAX, found);
+    if !spec.announces_addresses() {
+        for (field, is_given) in [
+            ("serviceSelectors", !spec.service_selectors.is_empty()),
+            ("aggregationLength", spec.aggregation_length.is_some()),
+            ("aggregationLengthV6", spec.aggregation_length_v6.is_some()),
+        ] {
+            if is_given {
+                let message = "must be left out with `workloadNetworks`, because it selects or aggregates addresses of load balancers";
+                found.push(
+                    Violation::new(format!("/spec/{field}"), ViolationCode::Conflict, message)
+                        .hint("list pools in `addressPools` to announce their addresses as well"),
+                );
+            }
+        }
+    }
     check_length("/spec/communities", spec.communities.len(), ADVERTISEMENT_ENTRIES_MAX, found);
     for (field, length, max) in [
         ("aggregationLength", spec.aggregation_length, 32),

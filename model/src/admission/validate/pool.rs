@@ -90,7 +90,7 @@ pub(super) fn check_selectors(at: &str, selectors: &[Selector], max: usize, foun
     }
 }
 
-fn check_selector(at: &str, selector: &Selector, found: &mut Vec<Violation>) {
+pub(super) fn check_selector(at: &str, selector: &Selector, found: &mut Vec<Violation>) {
     /// Maximum number of expressions of one selector.
     const EXPRESSIONS_MAX: usize = 32;
     const VALUES_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! Index of DNS names: the zones of DnsZones, and the host names that Services, Gateways and HttpRoutes claim.
+//! Index of DNS names: the zones of DnsZones, and the host names that Services, Gateways and routes claim.
 
 use std::collections::BTreeSet;
 
@@ -8,6 +8,7 @@ use super::{Entry, Snapshot};
 use crate::{
     kinds::{
         dns_zone::DnsZoneSpec,
+        gateway::ServiceRef,
         resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
     },
     primitives::{
@@ -25,15 +26,17 @@ pub(super) struct NameIndex {
     zones: OrdMap<DomainName, Name>,
     /// Objects that claim a host name, by the reversed name, so that names below a name are adjacent.
     claims: OrdMap<String, OrdSet<HostnameClaim>>,
+    /// Gateways by the Service that publishes them.
+    published: OrdMap<ServiceKey, OrdSet<ObjectKey>>,
 }
 
-/// Claim of a host name by a Service, by a Gateway with a listener for the name, or by an HttpRoute. Claims are ordered by
+/// Claim of a host name by a Service, by a Gateway with a listener for the name, or by a route. Claims are ordered by
 /// the creation time of the object, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostnameClaim {
     /// Creation time of the object; `None` before the object is stored.
     pub created: Option<Timestamp>,
-    /// Service, Gateway or HttpRoute that claims the name.
+    /// Service, Gateway or route that claims the name.
     pub object: ObjectKey,
 }
 
@@ -48,20 +51,24 @@ impl NameIndex {
             let claim = HostnameClaim { created, object: key.clone() };
             entry.set(&mut self.claims, reversed(hostname), claim);
         }
+        if let Some(service) = publishing_service(object) {
+            entry.set(&mut self.published, service, key.clone());
+        }
     }
 }
 
-/// Returns the host names that an object claims, each once: those of a Service, of the listeners of a Gateway, and of an
-/// HttpRoute. Wildcard names are left out.
+/// Returns the host names that an object claims, each once: those of a Service, of the listeners of a Gateway, and of a
+/// route. Names of Gateways and routes may be wildcard names, such as `*.example.org`.
 fn claimed(spec: &Spec) -> BTreeSet<&str> {
-    let exact = |pattern: &'_ HostnamePattern| pattern.wildcard_base().is_none();
     if let Spec::Service(spec) = spec {
         spec.hostnames.iter().map(DomainName::as_str).collect()
     } else if let Spec::Gateway(spec) = spec {
         let names = spec.listeners.iter().filter_map(|listener| listener.hostname.as_ref());
-        names.filter(|name| exact(name)).map(HostnamePattern::as_str).collect()
+        names.map(HostnamePattern::as_str).collect()
     } else if let Spec::HttpRoute(spec) = spec {
-        spec.hostnames.iter().filter(|name| exact(name)).map(HostnamePattern::as_str).collect()
+        spec.hostnames.iter().map(HostnamePattern::as_str).collect()
+    } else if let Spec::TlsRoute(spec) = spec {
+        spec.hostnames.iter().map(HostnamePattern::as_str).collect()
     } else {
         BTreeSet::new()
     }
@@ -102,18 +109,15 @@ impl Snapshot {
     pub fn services_with_hostnames(&self) -> impl Iterator<Item = ServiceKey> {
         let claiming = self.names.claims.values().flatten();
         let claiming = claiming.filter_map(|claim| ServiceKey::of_object_key(&claim.object));
-        let gateways = self.list(Kind::Gateway, None, None);
-        claiming.chain(gateways.filter_map(|gateway| publishing_service(&gateway.key())))
+        claiming.chain(self.names.published.keys().cloned())
     }
 
     /// Returns true if the addresses of a Service may be those of host names: it claims a host name, or publishes a
     /// Gateway.
     #[must_use]
     pub fn is_named(&self, service: &ServiceKey) -> bool {
-        let ServiceKey { namespace, name } = service.clone();
-        let gateway = ObjectKey { kind: Kind::Gateway, namespace: Some(namespace), name };
         let spec = self.service(service).and_then(|object| object.as_service());
-        spec.is_some_and(|spec| !spec.hostnames.is_empty() || self.objects.contains_key(&gateway))
+        spec.is_some_and(|spec| !spec.hostnames.is_empty() || self.names.published.contains_key(service))
     }
 
     /// Returns the claimed host names below a DNS name, with the labels from right to left, each with its claims.
@@ -126,10 +130,16 @@ impl Snapshot {
     }
 }
 
-/// Returns the Service whose load balancer addresses lead to the listeners of a Gateway: the one with its namespace and
-/// name. `None` for objects of other kinds.
+/// Returns the Service whose load balancer addresses lead to the listeners of a Gateway: the one in `spec.publishedBy`, by
+/// default the one with its namespace and name. `None` for objects of other kinds.
 #[must_use]
-pub fn publishing_service(gateway: &ObjectKey) -> Option<ServiceKey> {
-    let namespace = gateway.namespace.clone().filter(|_| gateway.kind == Kind::Gateway)?;
-    Some(ServiceKey { namespace, name: gateway.name.clone() })
+pub fn publishing_service(gateway: &Object) -> Option<ServiceKey> {
+    let spec = gateway.as_gateway()?;
+    let own = gateway.metadata.namespace.clone()?;
+    Some(match &spec.published_by {
+        Some(ServiceRef { namespace, name }) => {
+            ServiceKey { namespace: namespace.clone().unwrap_or(own), name: name.clone() }
+        }
+        None => ServiceKey { namespace: own, name: gateway.metadata.name.clone() },
+    })
 }

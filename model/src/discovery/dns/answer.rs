@@ -50,6 +50,20 @@ pub enum ClientView {
     External,
 }
 
+/// Returns true if the label directly below the cluster zone is that of Services or pods.
+fn is_reserved_label(label: &str) -> bool {
+    matches!(label, "svc" | "pod")
+}
+
+/// Returns true if the zone of a DnsZone is never answered beside a cluster zone, because all its names belong to the cluster: the
+/// cluster zone itself, and zones of its Services and pods. Both names are in lower case, without the final dot.
+#[must_use]
+pub fn is_shadowed(zone: &str, cluster: &str) -> bool {
+    let Some(below) = zone.strip_suffix(cluster) else { return false };
+    let Some(below) = below.strip_suffix('.') else { return below.is_empty() };
+    is_reserved_label(below.rsplit('.').next().unwrap_or_default())
+}
+
 /// Zone that contains a name.
 enum Place<'a> {
     /// Cluster zone, with the labels of the name below it.
@@ -59,15 +73,18 @@ enum Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Returns the zone that contains a name: the longest one. `None` if no zone contains it, or if the client does not
-    /// see the zone.
+    /// Returns the zone that contains a name: the longest one, but the cluster zone for names of Services and pods, so that no
+    /// DnsZone can take them. `None` if no zone contains the name, or if the client does not see the zone.
     fn of(zone: &'a Zone, labels: &'a [String], view: ClientView) -> Option<Self> {
         let cluster = labels_below(labels, &zone.settings.domain);
         let external = zone.snapshot().dns_zone_of(&labels.join(".")).map(|(_, spec)| spec);
-        let is_longer = |spec: &&DnsZoneSpec| {
-            cluster.is_none() || spec.zone.as_str().len() > zone.settings.domain.as_str().len()
+        let is_used = |spec: &&DnsZoneSpec| {
+            cluster.is_none_or(|below| {
+                spec.zone.as_str().len() > zone.settings.domain.as_str().len()
+                    && !below.last().is_some_and(|label| is_reserved_label(label))
+            })
         };
-        let place = external.filter(is_longer).map(Self::External).or_else(|| cluster.map(Self::Cluster));
+        let place = external.filter(is_used).map(Self::External).or_else(|| cluster.map(Self::Cluster));
         place.filter(|place| place.is_visible(view))
     }
 
@@ -221,7 +238,7 @@ impl Lookup<'_> {
     fn find_at(&self, labels: &[String], place: &Place<'_>) -> NameRecords {
         match place {
             Place::Cluster(below) => self.find(labels, below),
-            Place::External(spec) => self.find_external(&labels.join("."), spec),
+            Place::External(spec) => self.find_in_zone(&labels.join("."), spec),
         }
     }
 

@@ -246,13 +246,14 @@ fn result_of(zone: &Zone, question: &DnsQuestion, found: &Answer) -> (NameResult
 
 /// Returns the reason why an existing name has no records of a type.
 fn no_records(zone: &Zone, name: &str, record_type: RecordType) -> String {
-    let owner = owner_of(zone.snapshot(), name);
+    let owner = host_owner(zone, name);
     match owner.filter(|_| matches!(record_type, RecordType::A | RecordType::Aaaa)) {
-        Some(owner) => format!(
-            "{} has the host name, and no load balancer address of the IP family is announced while a usable \
+        Some((owner, hostname)) => format!(
+            "{} has the host name{}, and no load balancer address of the IP family is announced while a usable \
              endpoint has the family{}",
             quoted(owner),
-            of_gateways(zone, owner, name),
+            wildcard(&hostname),
+            of_gateways(zone, owner, &hostname),
         ),
         None => format!("`{name}` exists and has no records of type {}", record_type.as_str()),
     }
@@ -394,12 +395,28 @@ fn no_service(zone: &Zone, key: &ServiceKey) -> String {
 /// Returns the object from which a record outside of the cluster zone follows.
 fn external_reason(zone: &Zone, record: &Record) -> String {
     let (snapshot, name) = (zone.snapshot(), record.owner.as_str());
-    let owner = owner_of(snapshot, name).filter(|_| record.data.address().is_some());
+    let owner = host_owner(zone, name).filter(|_| record.data.address().is_some());
     match (owner, snapshot.dns_zone_of(name)) {
-        (Some(owner), _) => format!("host name of {}{}", quoted(owner), of_gateways(zone, owner, name)),
+        (Some((owner, hostname)), _) => {
+            let gateways = of_gateways(zone, owner, &hostname);
+            format!("host name{} of {}{gateways}", wildcard(&hostname), quoted(owner))
+        }
         (None, Some((object, _))) => format!("record of DnsZone `{object}`"),
         (None, None) => "record of another zone".to_owned(),
     }
+}
+
+/// Returns the object whose addresses a name outside of the cluster zone has, with its host name: the name itself or a wildcard
+/// name.
+fn host_owner<'a>(zone: &'a Zone, name: &str) -> Option<(&'a ObjectKey, String)> {
+    let (_, spec) = zone.snapshot().dns_zone_of(name)?;
+    let hostname = zone.hostname_of(name, spec)?;
+    Some((owner_of(zone.snapshot(), &hostname)?, hostname))
+}
+
+/// Returns a wildcard name as words after "host name"; empty for another name, which the reader knows.
+fn wildcard(hostname: &str) -> String {
+    if hostname.starts_with("*.") { format!(" `{hostname}`") } else { String::new() }
 }
 
 /// Returns an object with its name in quotation marks for code.

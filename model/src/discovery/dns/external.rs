@@ -84,7 +84,22 @@ fn excludes_hostnames(records: &[(u32, RecordData)]) -> bool {
 }
 
 impl Lookup<'_> {
-    /// Finds the records of a name in the zone of a DnsZone.
+    /// Finds the records with which a question for a name in the zone of a DnsZone is answered: those of the name or, if it
+    /// does not exist, those of a wildcard name, with the name as their owner (RFC 4592 §3.3.1).
+    pub(super) fn find_in_zone(&self, name: &str, spec: &DnsZoneSpec) -> NameRecords {
+        let found = self.find_external(name, spec);
+        if !matches!(found, NameRecords::Nothing) {
+            return found;
+        }
+        let Some(wildcard) = self.zone.wildcard_of(name, spec) else { return found };
+        if self.record_type == RecordType::Any {
+            return NameRecords::Records(vec![any_refused(name.to_owned())], Vec::new());
+        }
+        let Some(addresses) = self.zone.addresses_in_service(&wildcard) else { return NameRecords::Unknown };
+        self.addresses(name, &addresses, spec.ttl)
+    }
+
+    /// Finds the records of exactly this name in the zone of a DnsZone.
     pub(super) fn find_external(&self, name: &str, spec: &DnsZoneSpec) -> NameRecords {
         let found = self.external_records(name, spec);
         if self.record_type == RecordType::Any && matches!(found, NameRecords::Records(..)) {
@@ -185,6 +200,38 @@ impl super::zone::Zone {
             }
         }
         Some(found)
+    }
+
+    /// Returns the host name of an object by which a name in the zone of a DnsZone is answered: the name itself, or a wildcard
+    /// name if it does not exist. `None` if the name has no addresses of a host name.
+    pub(super) fn hostname_of(&self, name: &str, spec: &DnsZoneSpec) -> Option<String> {
+        if owner_of(self.snapshot(), name).is_some() {
+            return Some(name.to_owned());
+        }
+        if self.has_name(name, spec) { None } else { self.wildcard_of(name, spec) }
+    }
+
+    /// Returns the wildcard host name for a name that does not exist: the one directly below the closest name above it that
+    /// exists. `None` if no object has this host name.
+    fn wildcard_of(&self, name: &str, spec: &DnsZoneSpec) -> Option<String> {
+        let mut above = name;
+        while above != spec.zone.as_str() {
+            (_, above) = above.split_once('.')?;
+            let wildcard = format!("*.{above}");
+            if owner_of(self.snapshot(), &wildcard).is_some() {
+                return Some(wildcard);
+            }
+            if self.has_name(above, spec) {
+                return None;
+            }
+        }
+        None
+    }
+
+    fn has_name(&self, name: &str, spec: &DnsZoneSpec) -> bool {
+        // The type has no influence on the existence of a name.
+        let lookup = Lookup { zone: self, record_type: RecordType::Txt };
+        !matches!(lookup.find_external(name, spec), NameRecords::Nothing)
     }
 
     /// Returns the start of authority of the zone of a DnsZone.

@@ -2,10 +2,13 @@
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
-use imbl::{OrdMap, OrdSet};
+use imbl::OrdMap;
 use ipnet::IpNet;
 
-use super::{external::StaticRecords, hosts::Hosts};
+use super::{
+    address_holders::AddressHolders, external::StaticRecords, hosts::Hosts,
+    service_addresses::ServiceAddressIndex,
+};
 use crate::{
     cluster::{
         change::{Change, ChangeKind, ObjectChange},
@@ -15,8 +18,8 @@ use crate::{
     discovery::hostnames::families_in_service,
     kinds::{
         dns_zone::DnsZoneSpec,
-        http_route::HttpRouteSpec,
         resource::{Kind, Object, ObjectKey, ServiceKey},
+        route::RouteSpec,
     },
     primitives::{
         domain_name::DomainName,
@@ -59,9 +62,11 @@ pub struct Zone {
     /// Endpoints of all headless Services.
     headless: OrdMap<ServiceKey, Arc<Hosts>>,
     /// Headless Services that have an endpoint at an address.
-    headless_at: OrdMap<IpAddr, OrdSet<ServiceKey>>,
+    headless_at: AddressHolders<ServiceKey>,
+    /// Addresses of all Services by their names.
+    service_addresses: ServiceAddressIndex,
     /// Workloads by their addresses.
-    workloads_at: OrdMap<IpAddr, OrdSet<ObjectKey>>,
+    workloads_at: AddressHolders<ObjectKey>,
     /// Static records of the DnsZones, by their zones.
     static_records: OrdMap<DomainName, Arc<StaticRecords>>,
     /// IP families of which the Services with host names, and those that publish a Gateway, have a usable endpoint.
@@ -82,8 +87,9 @@ impl Zone {
             settings: Arc::new(settings),
             snapshot,
             headless: OrdMap::new(),
-            headless_at: OrdMap::new(),
-            workloads_at: OrdMap::new(),
+            headless_at: AddressHolders::new(),
+            service_addresses: ServiceAddressIndex::default(),
+            workloads_at: AddressHolders::new(),
             static_records: OrdMap::new(),
             families_in_service: OrdMap::new(),
             announced: None,
@@ -132,19 +138,20 @@ impl Zone {
         for service in affected(&before, &self.snapshot, &change) {
             self.refresh(&service);
         }
-        if let Some(service) = publishing_service(&change.object.key()) {
+        let old = before.get(&change.object.key()).map(|old| &**old);
+        for service in old.into_iter().chain([&*change.object]).filter_map(publishing_service) {
             self.refresh(&service);
         }
     }
 
     /// Notes that a change of an object may change answers in the zones of DnsZones: a change of a DnsZone, of a Service
-    /// with host names, of an address that such a Service has, of a Gateway, or of the host names and parents of an
-    /// HttpRoute.
+    /// with host names, of an address that such a Service has, of a Gateway, or of the host names and parents of a
+    /// route.
     fn note_external(&mut self, old: Option<&Arc<Object>>, change: &Change) {
         let new = &change.object;
         let is_same = |old: &Arc<Object>| {
             let parts = |object: &Object| {
-                object.as_http_route().map(|route| (route.hostnames.clone(), route.parent_refs.clone()))
+                RouteSpec::of(object).map(|route| (route.hostnames().to_vec(), route.parent_refs().to_vec()))
             };
             old.spec == new.spec || parts(old).is_some_and(|old| Some(old) == parts(new))
         };
@@ -155,7 +162,7 @@ impl Zone {
         let is_concerned = |object: &Object| {
             object.as_dns_zone().is_some()
                 || object.as_gateway().is_some()
-                || object.as_http_route().is_some_and(|route| self.has_zone_of(route))
+                || RouteSpec::of(object).is_some_and(|route| self.has_zone_of(route))
                 || object.as_service().is_some_and(|spec| !spec.hostnames.is_empty())
                 || object.as_address().is_some_and(|record| record.services.iter().any(has_names))
         };
@@ -165,21 +172,22 @@ impl Zone {
     }
 
     /// Returns true if a DnsZone contains a host name of a route.
-    fn has_zone_of(&self, route: &HttpRouteSpec) -> bool {
-        route.hostnames.iter().any(|name| self.snapshot.dns_zone_of(name.as_str()).is_some())
+    fn has_zone_of(&self, route: RouteSpec<'_>) -> bool {
+        route.hostnames().iter().any(|name| self.snapshot.dns_zone_of(name.as_str()).is_some())
     }
 
-    /// Computes the endpoints of a Service anew, if it is headless, has host names or publishes a Gateway.
+    /// Computes the addresses and endpoints of a Service anew, if it is headless, has host names or publishes a Gateway.
     fn refresh(&mut self, service: &ServiceKey) {
         let hosts = Hosts::of(&self.snapshot, service).map(Arc::new);
         let addresses = |hosts: Option<&Arc<Hosts>>| hosts.map(|hosts| hosts.addresses()).unwrap_or_default();
         let (old, new) = (addresses(self.headless.get(service)), addresses(hosts.as_ref()));
         for address in old.difference(&new) {
-            forget(&mut self.headless_at, *address, service);
+            self.headless_at.remove(*address, service);
         }
         for address in new.difference(&old) {
-            self.headless_at.entry(*address).or_default().insert(service.clone());
+            self.headless_at.insert(*address, service.clone());
         }
+        self.service_addresses.refresh(&self.snapshot, service, hosts.as_deref());
         match hosts {
             Some(hosts) => drop(self.headless.insert(service.clone(), hosts)),
             None => drop(self.headless.remove(service)),
@@ -210,9 +218,9 @@ impl Zone {
         let key = object.key();
         for address in &workload.addresses {
             if is_present {
-                self.workloads_at.entry(*address).or_default().insert(key.clone());
+                self.workloads_at.insert(*address, key.clone());
             } else {
-                forget(&mut self.workloads_at, *address, &key);
+                self.workloads_at.remove(*address, &key);
             }
         }
     }
@@ -284,6 +292,18 @@ impl Zone {
         any(Kind::Service) || any(Kind::Workload)
     }
 
+    /// Returns the addresses at the name of a Service, of both IP families and in the order of the answer, with the time
+    /// in seconds for which resolvers may cache them. `name` is complete, in lower case and without the final dot.
+    /// Returns `None` for all other names, and for a Service without addresses; [`answer`](super::answer) decides about
+    /// them.
+    #[must_use]
+    pub fn service_addresses(&self, name: &str) -> Option<(&[IpAddr], u32)> {
+        let key = name.strip_suffix(self.settings.domain.as_str())?.strip_suffix(".svc.")?;
+        let found = self.service_addresses.get(key)?;
+        let ttl = if found.is_headless { self.settings.ttl_headless } else { self.settings.ttl };
+        Some((&found.addresses, ttl))
+    }
+
     /// Returns the endpoints of a headless Service; `None` for other Services.
     pub(super) fn hosts(&self, service: &ServiceKey) -> Option<&Arc<Hosts>> {
         self.headless.get(service)
@@ -291,29 +311,20 @@ impl Zone {
 
     /// Returns the headless Services that have an endpoint at an address.
     pub(super) fn headless_at(&self, address: IpAddr) -> impl Iterator<Item = &ServiceKey> {
-        self.headless_at.get(&address).into_iter().flatten()
+        self.headless_at.get(address)
     }
 
     /// Returns the first Workload with an address.
     pub(super) fn workload_at(&self, address: IpAddr) -> Option<&ObjectKey> {
-        self.workloads_at.get(&address)?.iter().next()
+        self.workloads_at.get(address).next()
     }
 
     /// Returns true if a Workload of the namespace that can serve has the address.
     pub(super) fn has_workload(&self, namespace: &Namespace, address: IpAddr) -> bool {
-        let keys = self.workloads_at.get(&address).into_iter().flatten();
-        let mut own = keys.filter(|key| key.namespace.as_ref() == Some(namespace));
+        let mut own = self.workloads_at.get(address).filter(|key| key.namespace.as_ref() == Some(namespace));
         own.any(|key| {
             let workload = self.snapshot.get(key).and_then(|object| object.as_workload());
             workload.is_some_and(|workload| workload.phase.is_alive())
         })
-    }
-}
-
-fn forget<K: Ord + Clone>(index: &mut OrdMap<IpAddr, OrdSet<K>>, address: IpAddr, key: &K) {
-    let Some(keys) = index.get_mut(&address) else { return };
-    keys.remove(key);
-    if keys.is_empty() {
-        index.remove(&address);
     }
 }

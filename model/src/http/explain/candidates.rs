@@ -6,11 +6,14 @@ use super::{HttpCandidate, HttpParent, RuleOutcome};
 use crate::{
     http::{
         attach::attach,
-        decide::{RequestHead, UnmetCondition, unmet},
+        decide::{UnmetCondition, unmet},
+        head::RequestHead,
         hosts::HostMap,
         objects::{HttpObjectKey, HttpObjects},
+        path::normal_path,
+        refusal::{RefusalEntry, RefusalIndex, RefusalRival, RuleRank, refusal_of},
         state::HttpState,
-        table::{PathIndex, PortRoutes, RouteEntry},
+        table::{PathCandidate, PathIndex, PortRoutes, RouteEntry},
     },
     kinds::{
         condition_reason::ConditionReason,
@@ -50,13 +53,14 @@ struct PlacedEntry<'a> {
 }
 
 impl RuleCandidates {
-    pub(super) fn of(state: &HttpState, head: &RequestHead<'_>) -> Self {
+    pub(super) fn of<'a>(state: &'a HttpState, head: &RequestHead<'a>) -> Self {
         let mut list = RuleList::default();
         let ports = &state.table().routes.ports;
-        let owner = ports.get(&head.port).and_then(|listeners| listeners.candidates(head.host).next());
-        if let Some(hosts) = owner {
-            list.add_owner(hosts, head);
+        let owner = ports.get(&head.port).and_then(|listeners| listeners.ranked(head.host).next());
+        if let Some((rank, hosts)) = owner {
+            list.add_owner(&state.table().routes.refusals, (rank, hosts), head);
         }
+        let owner = owner.map(|(_, hosts)| hosts);
         if let Some(listeners) = ports.get(&head.port) {
             list.add_listeners(listeners, owner);
         }
@@ -72,15 +76,36 @@ impl RuleCandidates {
 
 impl RuleList {
     /// Adds the rules of the listener to which the request belongs.
-    fn add_owner(&mut self, hosts: &HostMap<PathIndex>, head: &RequestHead<'_>) {
+    fn add_owner<'a>(
+        &mut self,
+        refusals: &'a HostMap<RefusalIndex>,
+        (listener, hosts): (usize, &'a HostMap<PathIndex>),
+        head: &RequestHead<'a>,
+    ) {
+        let request_path = &*normal_path(head.path);
         let patterns: Vec<_> = hosts.patterns().collect();
         let matching: Vec<_> = hosts
             .candidates(head.host)
             .filter_map(|paths| patterns.iter().find(|(_, one)| std::ptr::eq(*one, paths)))
             .collect();
-        let mut winner: Option<PlacedEntry<'_>> = None;
+        let ranked = hosts
+            .ranked(head.host)
+            .flat_map(|(host, paths)| paths.candidates(request_path).map(move |one| (host, one)));
+        let mut ranked = ranked.filter(|(_, one)| unmet(one.entry, head).is_none());
+        let rule = ranked.next().map(|(host, one)| RuleRank { host, path: one.rank });
+        let rival = RefusalRival { listener, rule };
+        let refusal = refusal_of(refusals, head, request_path, rival);
+        let mut winner = refusal.map(|RefusalEntry { entry, host, match_type, path, .. }| PlacedEntry {
+            entry,
+            host,
+            match_type: *match_type,
+            path,
+        });
+        if let Some(refusal) = winner {
+            self.add(refusal, RuleOutcome::Applies, "refuses requests for this path".to_owned());
+        }
         for (host, paths) in &matching {
-            for (entry, path) in paths.candidates(head.path) {
+            for PathCandidate { entry, matched: path, .. } in paths.candidates(request_path) {
                 let is_exact = paths.entries().any(|(one, match_type, _)| {
                     std::ptr::eq(one, entry) && match_type == PathMatchType::Exact
                 });
@@ -236,7 +261,9 @@ fn path_words(match_type: PathMatchType, path: &str) -> String {
 fn advantage(winner: &PlacedEntry<'_>, other: &PlacedEntry<'_>) -> String {
     let id = &winner.entry.rule.id;
     let (one, two) = (winner.entry, other.entry);
-    let reason = if winner.host != other.host {
+    let reason = if one.rule.refusal.is_some() {
+        "refuses requests for this path".to_owned()
+    } else if winner.host != other.host {
         format!("has the more specific host name {}", winner.host)
     } else if winner.match_type != other.match_type {
         "has the exact path".to_owned()

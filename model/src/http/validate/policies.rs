@@ -1,10 +1,11 @@
-//! Validation rules of mirrors, CORS filters and timeouts.
+//! Validation rules of mirrors, CORS filters, timeouts and refusals.
 
 use super::check_header_name;
 use crate::{
     kinds::http_route::{
-        CORS_LIST_MAX, CorsPolicy, MIRROR_PERCENT_MAX, ORIGIN_BYTES_MAX, RETRY_ATTEMPTS_MAX, RULE_PARTS_MAX,
-        RequestMirror, RouteRetry, RouteTimeouts,
+        CORS_LIST_MAX, CorsPolicy, HttpRouteRule, MIRROR_PERCENT_MAX, ORIGIN_BYTES_MAX,
+        REFUSAL_REASON_BYTES_MAX, RETRY_ATTEMPTS_MAX, RULE_PARTS_MAX, RequestMirror, RouteRetry,
+        RouteTimeouts, RuleRefusal,
     },
     primitives::violation::{
         Violation,
@@ -15,6 +16,31 @@ use crate::{
 
 /// Entry of a list that stands for every value.
 const ANY: &str = "*";
+
+/// Checks a refusal and the absence of fields that have no effect beside it.
+pub(super) fn check_refusal(
+    at: &str,
+    refusal: &RuleRefusal,
+    rule: &HttpRouteRule,
+    found: &mut Vec<Violation>,
+) {
+    let reason = &refusal.reason;
+    if !(1..=REFUSAL_REASON_BYTES_MAX).contains(&reason.len()) || reason.chars().any(char::is_control) {
+        let message = format!("must have 1 to {REFUSAL_REASON_BYTES_MAX} bytes without control characters");
+        found.push(Violation::new(format!("{at}/refuse/reason"), Invalid, message));
+    }
+    for (field, is_set) in [
+        ("filters", !rule.filters.is_empty()),
+        ("backendRefs", !rule.backend_refs.is_empty()),
+        ("timeouts", rule.timeouts.is_some()),
+        ("retry", rule.retry.is_some()),
+    ] {
+        if is_set {
+            let message = "must be left out: the rule refuses the requests";
+            found.push(Violation::new(format!("{at}/{field}"), Conflict, message));
+        }
+    }
+}
 
 /// Checks the share of the requests that a mirror receives.
 pub(super) fn check_mirror(at: &str, mirror: &RequestMirror, found: &mut Vec<Violation>) {

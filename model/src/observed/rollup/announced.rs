@@ -292,7 +292,7 @@ fn both(l2: Condition, bgp: Condition) -> Condition {
 pub fn pool_announced(scene: &ClusterView<'_>, name: &Name, spec: &AddressPoolSpec) -> Condition {
     let advertisements =
         scene.snapshot.list(Kind::Advertisement, None, None).filter_map(|object| object.as_advertisement());
-    let covers = |one: &&AdvertisementSpec| one.address_pools.is_empty() || one.address_pools.contains(name);
+    let covers = |one: &&AdvertisementSpec| one.covers_pool(Some(name));
     let covering: Vec<_> = advertisements.filter(covers).collect();
     if covering.is_empty() && spec.routed_externally {
         let message = "another system routes its addresses to the nodes".to_owned();

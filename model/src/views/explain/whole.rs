@@ -93,7 +93,8 @@ fn service_steps(of: &AnnouncementInputs<'_>, key: &ServiceKey) -> Vec<Step> {
         | ConditionType::Used
         | ConditionType::HasRoom
         | ConditionType::Resolvable
-        | ConditionType::ResolvedRefs => None,
+        | ConditionType::ResolvedRefs
+        | ConditionType::Issued => None,
     };
     status.conditions.iter().filter_map(|condition| Some(Step::of(about(condition)?, condition))).collect()
 }

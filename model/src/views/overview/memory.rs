@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{AffectedObject, Impact};
+use super::{AffectedObject, Impact, Subject};
 use crate::{
     kinds::resource::{Kind, ObjectKey},
     primitives::quantity::Timestamp,
@@ -28,8 +28,8 @@ const FINDINGS_MAX: usize = 20_000;
 /// Deviation of an object from the desired state, before it is reported as a problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusFinding {
-    /// Key of the object with the deviation.
-    pub about: ObjectKey,
+    /// Object or program with the deviation.
+    pub about: Subject,
     /// Aspect of the object that deviates: a condition type, such as `Connected`, or a name such as
     /// `HealthGuard`.
     pub aspect: &'static str,
@@ -77,7 +77,7 @@ pub struct Concerns {
 /// Times at which the present findings were first seen.
 #[derive(Debug)]
 pub struct FindingMemory {
-    seen: BTreeMap<(ObjectKey, &'static str, Impact), Option<Timestamp>>,
+    seen: BTreeMap<(Subject, &'static str, Impact), Option<Timestamp>>,
     started: Timestamp,
     looked: Option<Timestamp>,
 }
@@ -86,14 +86,15 @@ impl StatusFinding {
     /// Creates a finding from the given fields, with defaults for all others.
     #[must_use]
     pub fn new(
-        about: ObjectKey,
+        about: impl Into<Subject>,
         aspect: &'static str,
         impact: Impact,
         reason: &str,
         message: String,
     ) -> Self {
+        let about = about.into();
         Self {
-            concerns: Concerns { keys: vec![about.clone()], kinds: &[] },
+            concerns: Concerns { keys: about.object().into_iter().collect(), kinds: &[] },
             about,
             aspect,
             impact,
@@ -111,7 +112,7 @@ impl StatusFinding {
     /// Returns the identifier of the finding, which stays the same while the finding lasts.
     #[must_use]
     pub fn id(&self) -> String {
-        let ObjectKey { kind, namespace, name } = &self.about;
+        let Subject { kind, namespace, name } = &self.about;
         let namespace = namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
         format!("{}/{namespace}{name}/{}", kind.as_str(), self.aspect)
     }

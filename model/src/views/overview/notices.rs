@@ -160,7 +160,7 @@ fn seconds(from: Timestamp, to: Timestamp) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{kinds::resource::Kind, primitives::name::Name};
+    use crate::{kinds::resource::Kind, primitives::name::Name, views::overview::SubjectKind};
 
     const DELAY: i64 = 30;
 
@@ -171,7 +171,7 @@ mod tests {
     fn problem(id: &str, impact: Impact, since: Option<i64>) -> Problem {
         Problem {
             id: id.to_owned(),
-            kind: Kind::Service,
+            kind: SubjectKind::Object(Kind::Service),
             namespace: None,
             name: Name::parse("web").unwrap(),
             impact,

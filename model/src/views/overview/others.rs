@@ -2,7 +2,7 @@
 //! silent Nodes or unhealthy endpoints that remain in service, because too many failed at once.
 
 use super::{
-    AffectedObject, Impact, affects,
+    AffectedObject, Impact, Subject, affects,
     memory::{Basis, StatusFinding},
     nodes::node_key,
 };
@@ -14,7 +14,9 @@ use crate::{
         resource::{Kind, Object, ServiceKey},
     },
     observed::{
+        dns_servers::DnsServerProblem,
         health::HeldEndpoint,
+        rollup::NetworkRoom,
         status::{
             AddressPoolStatus, BgpPeerStatus, Condition, ConditionStatus, ConditionType, NodeBgpSession,
             PoolUsage,
@@ -57,6 +59,27 @@ pub fn pool(object: &Object, status: &AddressPoolStatus) -> Option<StatusFinding
     first(object, &status.conditions, if is_full { Impact::Risk } else { Impact::Notice })
 }
 
+/// Returns the finding of a WorkloadNetwork from its blocks, or `None` if each selected Node has a block and more blocks are free.
+#[must_use]
+pub fn workload_network(object: &Object, room: &NetworkRoom) -> Option<StatusFinding> {
+    let untrue = |wanted: ConditionType| {
+        let mut conditions = room.conditions.iter();
+        conditions.find(|one| one.condition_type == wanted && one.status != ConditionStatus::True)
+    };
+    let impact = match (room.without.is_empty(), untrue(ConditionType::HasRoom)) {
+        (false, _) => Impact::Degraded,
+        (true, Some(_)) => Impact::Risk,
+        (true, None) => Impact::Notice,
+    };
+    let mut found = first(object, &room.conditions, impact)?;
+    if let Some(ready) = untrue(ConditionType::Ready).filter(|ready| ready.message != found.message) {
+        found.message = format!("{}; {}", ready.message, found.message);
+    }
+    found.concerns.kinds = &[Kind::WorkloadNetwork, Kind::Node];
+    let (affects, affects_more) = affects::listed(room.without.iter().map(node_key));
+    Some(StatusFinding { affects, affects_more, basis: Basis::Intent, ..found })
+}
+
 /// Returns the finding of a BgpPeer from its status, or `None` if the peer has no problem. The impact is
 /// [`Impact::Risk`], because a missing session reduces redundancy, or [`Impact::Notice`] if no Node uses the
 /// BgpPeer.
@@ -91,7 +114,8 @@ pub fn first(object: &Object, conditions: &[Condition], impact: Impact) -> Optio
         | ConditionType::Connected
         | ConditionType::Converged
         | ConditionType::Resolvable
-        | ConditionType::ResolvedRefs => "Ready",
+        | ConditionType::ResolvedRefs
+        | ConditionType::Issued => "Ready",
     };
     let mut found = StatusFinding::new(object.key(), aspect, impact, reason.as_str(), message.clone());
     found.concerns.kinds = &[Kind::Advertisement, Kind::Node];
@@ -140,4 +164,47 @@ pub fn health_held(
     let (affects, affects_more) = affects::listed(affected);
     let since: Option<Timestamp> = Some(first.since);
     StatusFinding { hint: Some(hint.to_owned()), since, affects, affects_more, ..found }
+}
+
+/// Returns the finding for a DNS server with problems; `None` if it has none. The reason and the impact are those of the worst
+/// problem.
+#[must_use]
+pub fn dns_server(name: &Name, problems: &[DnsServerProblem]) -> Option<StatusFinding> {
+    let rank = |problem: &&DnsServerProblem| impact_of(problem);
+    let worst = problems.iter().min_by_key(rank)?;
+    let texts: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    let about = Subject::dns_server(name.clone());
+    let found = StatusFinding::new(about, "Answers", impact_of(worst), worst.reason(), texts.join("; "));
+    let hint = match worst {
+        DnsServerProblem::Silent { .. } => {
+            "start tidegate-dns on the machine, with a token of the role dns-server; a server that is gone is forgotten after an hour"
+        }
+        DnsServerProblem::Contested => "give each DNS server its own --name",
+        DnsServerProblem::NoState | DnsServerProblem::NotConnected | DnsServerProblem::Behind(_) => {
+            "see the log of tidegate-dns: its --api must reach a control server, with a token of the role dns-server"
+        }
+        DnsServerProblem::ZoneShadowed(_) => {
+            "choose a zone outside of the names of Services and pods, or another --domain of tidegate-dns"
+        }
+        DnsServerProblem::UpstreamFailing(_)
+        | DnsServerProblem::UpstreamLooping(_)
+        | DnsServerProblem::Failures { .. } => {
+            "see `tidegate dns servers`, and `tidegate dns top --failures` on the machine for the names"
+        }
+    };
+    Some(StatusFinding { hint: Some(hint.to_owned()), basis: Basis::Reports, ..found })
+}
+
+/// Returns the impact of a problem of a DNS server on clients, which may use other DNS servers.
+const fn impact_of(problem: &DnsServerProblem) -> Impact {
+    match problem {
+        DnsServerProblem::NoState | DnsServerProblem::Failures { .. } => Impact::Degraded,
+        DnsServerProblem::Silent { .. }
+        | DnsServerProblem::Contested
+        | DnsServerProblem::Behind(_)
+        | DnsServerProblem::NotConnected
+        | DnsServerProblem::UpstreamFailing(_)
+        | DnsServerProblem::UpstreamLooping(_) => Impact::Risk,
+        DnsServerProblem::ZoneShadowed(_) => Impact::Degraded,
+    }
 }

@@ -2,13 +2,13 @@
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
-use super::{PROBLEMS_MAX, Problem, memory::StatusFinding, preceding::Writes};
-use crate::kinds::resource::{Kind, ObjectKey};
+use super::{PROBLEMS_MAX, Problem, Subject, SubjectKind, memory::StatusFinding, preceding::Writes};
+use crate::kinds::resource::Kind;
 
 /// Returns for each object the finding with the worst impact; the first one if several have this impact.
 #[must_use]
-pub fn worst_by_object(findings: &[StatusFinding]) -> BTreeMap<&ObjectKey, &StatusFinding> {
-    let mut worst: BTreeMap<&ObjectKey, &StatusFinding> = BTreeMap::new();
+pub fn worst_by_object(findings: &[StatusFinding]) -> BTreeMap<&Subject, &StatusFinding> {
+    let mut worst: BTreeMap<&Subject, &StatusFinding> = BTreeMap::new();
     for finding in findings {
         let kept = worst.entry(&finding.about).or_insert(finding);
         if finding.impact < kept.impact {
@@ -24,7 +24,7 @@ pub fn worst_by_object(findings: &[StatusFinding]) -> BTreeMap<&ObjectKey, &Stat
 pub fn problems(findings: &[StatusFinding], writes: &Writes) -> (Vec<Problem>, usize) {
     let worst = worst_by_object(findings);
     let is_listed = |finding: &&StatusFinding| {
-        finding.about.kind != Kind::Service
+        finding.about.kind != SubjectKind::Object(Kind::Service)
             || worst.get(&finding.about).is_some_and(|worst| std::ptr::eq(*worst, *finding))
     };
     let mut listed: Vec<_> = findings.iter().filter(is_listed).collect();

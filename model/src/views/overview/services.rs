@@ -63,14 +63,15 @@ pub fn judge(
                 ConditionType::EndpointsAvailable => endpoints_available(view, condition),
                 ConditionType::Programmed => programmed(view, condition, is_covered_by_node),
                 ConditionType::Announced => announced(view, condition),
+                ConditionType::Resolvable => resolvable(view, condition),
                 // `Ready` summarizes the others; the rest belongs to other kinds.
                 ConditionType::Ready
                 | ConditionType::Connected
                 | ConditionType::Converged
                 | ConditionType::Used
                 | ConditionType::HasRoom
-                | ConditionType::Resolvable
-                | ConditionType::ResolvedRefs => None,
+                | ConditionType::ResolvedRefs
+                | ConditionType::Issued => None,
             };
             findings.extend(finding);
         }
@@ -130,13 +131,14 @@ fn finding(view: &ServiceInput<'_>, impact: super::Impact, condition: &Condition
         ConditionType::EndpointsAvailable => "EndpointsAvailable",
         ConditionType::Programmed => "Programmed",
         ConditionType::Announced => "Announced",
+        ConditionType::Resolvable => "Resolvable",
         ConditionType::Ready
         | ConditionType::Connected
         | ConditionType::Converged
         | ConditionType::Used
         | ConditionType::HasRoom
-        | ConditionType::Resolvable
-        | ConditionType::ResolvedRefs => "Ready",
+        | ConditionType::ResolvedRefs
+        | ConditionType::Issued => "Ready",
     };
     let about = view.key.object_key();
     StatusFinding {
@@ -163,6 +165,19 @@ fn address_assigned(view: &ServiceInput<'_>, condition: &Condition) -> Option<St
     Some(found)
 }
 
+/// Returns the finding for host names that the Service does not get although a DnsZone contains them. Without a DnsZone, another name
+/// server may have the names; without an address in service, other conditions say the cause.
+fn resolvable(view: &ServiceInput<'_>, condition: &Condition) -> Option<StatusFinding> {
+    let is_refused =
+        [ConditionReason::NamespaceNotAllowed, ConditionReason::NameTaken, ConditionReason::NameReserved]
+            .contains(&condition.reason);
+    (!is_true(condition) && is_refused).then(|| {
+        let mut found = finding(view, Degraded, condition);
+        found.concerns.kinds = &[Kind::DnsZone];
+        found
+    })
+}
+
 fn endpoints_available(view: &ServiceInput<'_>, condition: &Condition) -> Option<StatusFinding> {
     let ServiceInput { spec, status, compiled, health, .. } = view;
     if spec.is_external_name() {
@@ -174,8 +189,10 @@ fn endpoints_available(view: &ServiceInput<'_>, condition: &Condition) -> Option
         Some(found)
     };
     if !is_true(condition) {
-        // Clients resolve the names of a headless Service; no address refuses connections.
-        let impact = if spec.is_headless() { Notice } else { Unreachable };
+        // A headless Service has no address that refuses connections, and may have no endpoints yet. If all are unhealthy, its
+        // names do not resolve.
+        let is_unused = spec.is_headless() && status.endpoints.total == 0;
+        let impact = if is_unused { Notice } else { Unreachable };
         let since = (condition.reason == ConditionReason::NoHealthyEndpoints)
             .then(|| verdicts().map(|one| one.since).max())
             .flatten();

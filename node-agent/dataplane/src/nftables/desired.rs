@@ -193,7 +193,7 @@ pub(super) type SlotAssignment = (Choice, Vec<Option<IpAddr>>);
 /// Returns the owners of the slots of a frontend; `None` if it has no two-stage path.
 pub(super) fn owners(frontend: &Frontend, route: &Route) -> Option<SlotAssignment> {
     let owners = &route.owners.as_ref()?.0;
-    let targets = resolved(frontend, route.from_elsewhere.targets()?);
+    let targets = resolved(frontend, &survival::slot_targets(route)?);
     let choice = choice(route).ok().filter(|_| place(frontend) == LookupType::Address)?;
     let slots = table::table(&targets, survival::SLOTS);
     Some((choice, slots.iter().map(|target| owners.get(&target.address).copied()).collect()))

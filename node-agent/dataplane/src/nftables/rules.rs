@@ -8,9 +8,12 @@
 //! |    target    |    |  key of the frontend  | or slot, or id  |
 //! ```
 
-use kernel::nftables::{
-    expr::{CONNTRACK_INVALID, DynamicSet, Expr, Meta, Register, VerdictExpr},
-    nfproto,
+use kernel::{
+    nftables::{
+        expr::{CONNTRACK_INVALID, DynamicSet, Expr, Meta, Register, VerdictExpr},
+        nfproto,
+    },
+    owner_routes::MARK_MASK,
 };
 use model::{kinds::service::Protocol, primitives::net::IpFamily, program::Masquerade};
 
@@ -182,12 +185,15 @@ fn drop_rule() -> Vec<Expr> {
 
 /// Returns the rule that drops packets which connection tracking cannot assign to a connection. Without it, a
 /// TCP segment outside of the window would be forwarded without translation, and the client would reset the
-/// connection of the endpoint.
+/// connection of the endpoint. Segments with the mark of an owner are forwarded to it, which knows the connection.
 fn drop_invalid_rule() -> Vec<Expr> {
     let mut rule = vec![
         Expr::LoadConntrackState(Register(1)),
         Expr::bits(1, CONNTRACK_INVALID),
         Expr::unequal(1, &[0; 4]),
+        Expr::LoadMeta(Meta::Mark, Register(1)),
+        Expr::bits(1, MARK_MASK),
+        Expr::equal(1, &[0; 4]),
     ];
     rule.extend(drop_rule());
     rule

@@ -4,10 +4,12 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     sync::Arc,
-    time::Duration,
 };
 
-use kernel::nftables::render::dump_rules;
+use kernel::nftables::{
+    render::dump_rules,
+    settle::{LOOKS_MAX, RESIZE_PAUSE},
+};
 use model::{kinds::resource::ServiceKey, wire::report::FailureReason};
 
 use super::{
@@ -24,11 +26,6 @@ use crate::{Dataplane, DesiredState, KernelError, Outcome, RejectedServices, cla
 const KEYS_PER_REQUEST: usize = 100;
 /// Maximum number of changed elements that are requested by key; beyond, reading everything is cheaper.
 const VERIFY_BY_KEY_MAX: usize = 5000;
-
-/// Number of readings after which a remaining difference counts as a failure. The pause between readings starts at
-/// `RESIZE_PAUSE` and doubles, to 0.6 s in total.
-const LOOKS_MAX: u32 = 6;
-const RESIZE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Service that caused a change; `None` for objects that belong to no Service.
 type ChangeOwner = Option<Arc<ServiceKey>>;
@@ -83,8 +80,8 @@ impl NftablesBackend {
 
     /// Reads the whole table again and returns the Services whose elements still differ from the wanted ones.
     ///
-    /// The kernel resizes a grown hash table in the background, and a concurrent dump omits some elements and
-    /// reports others twice. So a difference counts only if it persists.
+    /// A difference counts only if it persists, because the kernel may resize a grown hash table meanwhile
+    /// ([`kernel::nftables::settle`]).
     fn look_again(
         &mut self,
         desired: &DesiredState,

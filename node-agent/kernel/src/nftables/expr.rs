@@ -68,6 +68,9 @@ pub enum Expr {
     /// Loads the routing type of the destination address (`fib daddr type`), which is `RTN_LOCAL` for
     /// addresses of the node.
     LoadDestinationIsLocal(Register),
+    /// Loads the index of the inbound interface if packets to the source address leave through it, otherwise zero
+    /// (`fib saddr . iif oif`).
+    LoadReversePath(Register),
     /// Loads the state of the packet in connection tracking as a bit, such as [`CONNTRACK_INVALID`] (`ct state`).
     LoadConntrackState(Register),
     /// Loads the status bits of the connection (`IPS_…`).
@@ -189,6 +192,10 @@ pub enum Meta {
     NfProto,
     /// Transport protocol number (`meta l4proto`).
     L4Proto,
+    /// Name of the inbound interface, 16 bytes that are padded with zeros (`meta iifname`).
+    InboundInterface,
+    /// Name of the outbound interface, 16 bytes that are padded with zeros (`meta oifname`).
+    OutboundInterface,
 }
 
 /// Verdict of a rule, after which the following expressions are not evaluated.
@@ -286,6 +293,8 @@ impl Expr {
             Self::LoadDestinationIsLocal(to) => {
                 Shape::new("fib", 3, empty().be32(1, to.0).be32(2, 3).be32(3, 2))
             }
+            // NFT_FIB_RESULT_OIF by NFTA_FIB_F_SADDR and NFTA_FIB_F_IIF.
+            Self::LoadReversePath(to) => Shape::new("fib", 3, empty().be32(1, to.0).be32(2, 1).be32(3, 9)),
             // NFT_CT_STATE.
             Self::LoadConntrackState(to) => Shape::new("ct", 4, empty().be32(1, to.0).be32(2, 0)),
             // NFT_CT_STATUS.
@@ -366,6 +375,8 @@ impl Meta {
     const fn key(self) -> u32 {
         match self {
             Self::Mark => 3,
+            Self::InboundInterface => 6,
+            Self::OutboundInterface => 7,
             Self::NfProto => 15,
             Self::L4Proto => 16,
         }
@@ -486,6 +497,7 @@ impl fmt::Display for Expr {
             Self::LoadQuoted(field, _, to) => write!(f, "r{} = quoted {field:?}", to.0),
             Self::LoadSourceIsLocal(to) => write!(f, "r{} = fib saddr type", to.0),
             Self::LoadDestinationIsLocal(to) => write!(f, "r{} = fib daddr type", to.0),
+            Self::LoadReversePath(to) => write!(f, "r{} = fib saddr . iif oif", to.0),
             Self::LoadConntrackState(to) => write!(f, "r{} = ct state", to.0),
             Self::LoadConntrackStatus(to) => write!(f, "r{} = ct status", to.0),
             Self::Random { modulus, offset, to } => {
@@ -554,6 +566,10 @@ mod tests {
             Expr::LoadIcmpType(Register(1)),
             Expr::LoadQuoted(QuotedField::SourcePort, IpFamily::V4, Register(1)),
             Expr::LoadQuoted(QuotedField::SourcePort, IpFamily::V6, Register(1)),
+            Expr::LoadReversePath(Register(1)),
+            Expr::LoadSourceIsLocal(Register(1)),
+            Expr::LoadMeta(Meta::InboundInterface, Register(1)),
+            Expr::LoadMeta(Meta::OutboundInterface, Register(1)),
             Expr::LoadConntrackState(Register(1)),
             Expr::LoadConntrackStatus(Register(1)),
             Expr::bits(1, 0x4000),

@@ -4,6 +4,7 @@ pub mod expr;
 pub mod parse;
 pub mod quoted;
 pub mod render;
+pub mod settle;
 pub mod transaction;
 pub mod uapi;
 

@@ -99,7 +99,8 @@ impl Decision {
 
 /// Decides to which peers a prefix is advertised and with which attributes, from the addresses of the prefix
 /// and the Advertisements that select them. `obstacle` returns the reason why this node does not serve an
-/// address, or `None` if the node serves it.
+/// address, or `None` if the node serves it. A block of a workload network is served by its node always, also
+/// during a drain, because no other node reaches its workloads.
 #[must_use]
 pub fn decide<'a>(
     prefix: &IpNet,
@@ -107,8 +108,9 @@ pub fn decide<'a>(
     bgp: &BgpState,
     obstacle: impl Fn(&IpAddr) -> Option<&'a str>,
 ) -> Decision {
+    let block_by = bgp.blocks.get(prefix);
     let is_served = members.values().any(|group| !group.open.is_empty());
-    if bgp.is_draining || !is_served {
+    if block_by.is_none() && (bgp.is_draining || !is_served) {
         let withheld = if bgp.is_draining {
             "the node is being drained".to_owned()
         } else {
@@ -123,11 +125,18 @@ pub fn decide<'a>(
         let named =
             members.iter().filter_map(|(name, group)| Some((name, bgp.advertisements.get(name)?, group)));
         let meant: Vec<_> = named.filter(|(_, advertisement, _)| means(advertisement, peer)).collect();
-        if meant.is_empty() {
+        let of_block: BTreeMap<&Name, &BgpAdvertisement> = block_by
+            .into_iter()
+            .flatten()
+            .filter_map(|name| Some((name, bgp.advertisements.get(name)?)))
+            .filter(|(_, advertisement)| means(advertisement, peer))
+            .collect();
+        if meant.is_empty() && of_block.is_empty() {
             continue;
         }
-        let open = meant.iter().filter(|(_, _, group)| !group.open.is_empty());
-        let by: Vec<_> = open.map(|(name, advertisement, _)| (*name, *advertisement)).collect();
+        let open = meant.iter().filter(|(_, _, group)| !group.open.is_empty() && !bgp.is_draining);
+        let of_addresses = open.map(|(name, advertisement, _)| (*name, *advertisement));
+        let by: Vec<_> = of_block.into_iter().chain(of_addresses).collect();
         let choice = if by.is_empty() {
             Choice::Withhold(unserved(meant.iter().map(|(_, _, group)| *group), &obstacle))
         } else {

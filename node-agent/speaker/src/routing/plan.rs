@@ -75,7 +75,9 @@ impl Plan {
 
     /// Sets the BGP configuration of this node, which affects all prefixes.
     pub fn set_bgp(&mut self, bgp: Option<Arc<BgpState>>) {
-        self.bgp = bgp;
+        let before = std::mem::replace(&mut self.bgp, bgp);
+        let blocks = before.iter().chain(&self.bgp).flat_map(|bgp| bgp.blocks.keys());
+        self.touched.extend(blocks);
         for address in self.addresses.keys().copied().collect::<Vec<_>>() {
             self.place(address);
         }
@@ -179,7 +181,13 @@ impl Plan {
     }
 
     fn decide(&self, prefix: &IpNet) -> Option<Decision> {
-        let (bgp, members) = (self.bgp.as_deref()?, self.prefixes.get(prefix)?);
+        let bgp = self.bgp.as_deref()?;
+        let none = Members::new();
+        let members = match self.prefixes.get(prefix) {
+            Some(members) => members,
+            None if bgp.blocks.contains_key(prefix) => &none,
+            None => return None,
+        };
         let obstacle = |address: &IpAddr| self.addresses.get(address)?.obstacle.as_deref();
         Some(decision::decide(prefix, members, bgp, obstacle))
     }

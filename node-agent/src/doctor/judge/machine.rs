@@ -1,5 +1,6 @@
 //! Checks of `tidegate-agent doctor` for kernel settings, interfaces and running programs.
 
+use dataplane::policy;
 use model::wire::doctor::{FindingState, SafeFix};
 
 use super::{FindingDraft, modes::ModeProperties};
@@ -87,10 +88,12 @@ pub(super) fn bridge_traffic(subject: &Subject, seen: &MachineFacts) -> Vec<Find
     let Some((name, bridge)) = found.into_iter().find_map(|(name, bridge)| Some((name, bridge?))) else {
         return vec![FindingDraft::fine(check, "no bridge forwards replies without passing the rules")];
     };
-    if ModeProperties::of(subject.mode).forwarded.is_none() {
+    let has_policy = seen.chains.iter().any(|chain| chain.place.table == policy::schema::TABLE);
+    if ModeProperties::of(subject.mode).forwarded.is_none() && !has_policy {
         return vec![FindingDraft::fine(check, format!("bridge {bridge} does not matter in this mode"))];
     }
-    let message = format!("packets between ports of bridge {bridge} do not pass the rules");
+    let without_policy = if has_policy { ", so network policy does not apply to them" } else { "" };
+    let message = format!("packets between ports of bridge {bridge} do not pass the rules{without_policy}");
     let fix = format!(
         "modprobe br_netfilter && sysctl -w net.bridge.bridge-nf-call-{name}=1, where clients and endpoints are on {bridge}"
     );

@@ -10,7 +10,7 @@ mod rules;
 mod tests;
 
 use announce::ping;
-use dataplane::{nftables, userspace};
+use dataplane::{nftables, policy, userspace};
 use model::{
     kinds::node::Naming,
     wire::doctor::{Finding, FindingState, SafeFix},
@@ -91,7 +91,8 @@ impl FindingDraft {
 }
 
 /// Names of the nf_tables tables that only the agent writes.
-const OWN_TABLES: [&str; 3] = [nftables::schema::TABLE, userspace::TABLE, ping::schema::TABLE];
+const OWN_TABLES: [&str; 4] =
+    [nftables::schema::TABLE, userspace::TABLE, ping::schema::TABLE, policy::schema::TABLE];
 /// Prefixes of the agent's chain names in iptables and ipvs mode.
 const OWN_PREFIXES: [&str; 2] = ["TG-", "TGV-"];
 /// Prefix of the chain names of kube-proxy, which the agent also uses with kube naming.

@@ -228,6 +228,10 @@ fn networks_of_different_sizes_are_told_unless_segments_are_made_smaller() {
     assert_eq!(states(ProxyMode::Userspace, Check::Mtu, &seen), FINE);
     assert_eq!(states(ProxyMode::Nftables, Check::BridgeTraffic, &seen), WARNING);
     assert_eq!(states(ProxyMode::Userspace, Check::BridgeTraffic, &seen), FINE);
+    seen.chains = vec![table(dataplane::policy::schema::TABLE, "forward")];
+    let found = of(ProxyMode::Userspace, Check::BridgeTraffic, &seen).remove(0);
+    assert!(found.message.ends_with("so network policy does not apply to them"), "{}", found.message);
+    assert_eq!(states(ProxyMode::Nftables, Check::ForwardDrop, &seen), FINE);
     seen.bridge_calls = [Some(1), None];
     assert_eq!(states(ProxyMode::Nftables, Check::BridgeTraffic, &seen), FINE);
     let clamp = "*mangle\n:FORWARD ACCEPT [0:0]\n-A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu\nCOMMIT\n";

@@ -153,6 +153,7 @@ pub fn state<const N: usize>(asn: u32, peers: [(&str, BgpNeighbour); N]) -> BgpS
         is_draining: false,
         peers: peers.into_iter().map(|(peer, neighbour)| (name(peer), neighbour)).collect(),
         advertisements: Default::default(),
+        blocks: Default::default(),
     }
 }
 

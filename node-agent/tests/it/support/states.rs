@@ -19,7 +19,7 @@ use model::{
     program::NodeLocation,
     wire::feed::{Frame, NetworkState, NodeState, StartMode},
 };
-use node_agent::feed::machine::{Batch, ServiceChange};
+use node_agent::feed::machine::{Batch, NetworkChanges, PolicyUpdates, ServiceChange};
 
 use super::programs::{key, port};
 
@@ -105,7 +105,12 @@ pub fn removed(number: u16, revision: u64) -> Frame {
 }
 
 pub fn synced(at: &str) -> Frame {
-    Frame::Synced { position: position(at), traces: Vec::new() }
+    Frame::Synced {
+        position: position(at),
+        traces: Vec::new(),
+        workload_networks: false,
+        network_policy: false,
+    }
 }
 
 pub fn heartbeat(at: &str) -> Frame {
@@ -130,6 +135,8 @@ pub fn full(at: &str, services: Vec<CompiledService>) -> Batch {
         node: Some(NodeState::default()),
         services: services.into_iter().map(change).collect(),
         addresses: BTreeMap::new(),
+        networks: NetworkChanges { are_included: Some(false), ..NetworkChanges::default() },
+        policy: PolicyUpdates { is_included: Some(false), ..PolicyUpdates::default() },
         position: position(at),
         traces: Vec::new(),
     }
@@ -143,6 +150,8 @@ pub fn delta(at: &str, services: Vec<CompiledService>) -> Batch {
         node: None,
         services: services.into_iter().map(change).collect(),
         addresses: BTreeMap::new(),
+        networks: NetworkChanges { are_included: Some(false), ..NetworkChanges::default() },
+        policy: PolicyUpdates { is_included: Some(false), ..PolicyUpdates::default() },
         position: position(at),
         traces: Vec::new(),
     }

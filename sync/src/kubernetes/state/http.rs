@@ -1,4 +1,4 @@
-//! HTTP routing of the cluster: Gateways, HTTPRoutes, GRPCRoutes and Ingresses of Tidegate's classes, with the Services and Secrets that
+//! HTTP routing of the cluster: Gateways, HTTPRoutes, GRPCRoutes, TLSRoutes and Ingresses of Tidegate's classes, with the Services and Secrets that
 //! they name.
 //!
 //! A change of a route costs this route. Ingresses of one namespace are translated together, because they share
@@ -13,10 +13,12 @@ use std::{
 use model::{
     http::{AttachProblem, HttpObjectKey, HttpObjects, attach},
     kinds::{
-        http_route::{HttpRouteSpec, ParentRef},
-        resource::{Kind, Object, ObjectKey},
+        gateway::ServiceRef,
+        http_route::ParentRef,
+        resource::{Kind, Object, ObjectKey, Spec},
+        route::RouteSpec,
     },
-    primitives::name::Namespace,
+    primitives::name::{Name, Namespace},
 };
 use serde_json::Value;
 use translate::json::{items, text};
@@ -197,6 +199,7 @@ impl ClusterState {
             }
             Resource::HttpRoute => touched.iter().for_each(|id| self.route(RouteKind::Http, id)),
             Resource::GrpcRoute => touched.iter().for_each(|id| self.route(RouteKind::Grpc, id)),
+            Resource::TlsRoute => touched.iter().for_each(|id| self.route(RouteKind::Tls, id)),
             Resource::Ingress => {
                 let namespaces: BTreeSet<_> = touched.iter().map(|id| id.namespace.clone()).collect();
                 namespaces.iter().for_each(|namespace| self.ingresses(namespace));
@@ -214,7 +217,7 @@ impl ClusterState {
             | Resource::Secret
             | Resource::CertificateSecret => {}
         }
-        if !matches!(resource, Resource::HttpRoute | Resource::GrpcRoute) {
+        if !matches!(resource, Resource::HttpRoute | Resource::GrpcRoute | Resource::TlsRoute) {
             self.name_certificates();
         }
     }
@@ -264,7 +267,8 @@ impl ClusterState {
         let own = self.get(Resource::Gateway, id).filter(|object| self.http.classes.own_gateway(object));
         let own = own.cloned();
         let made = own.as_ref().map(|object| gateway_api::gateway(&self.settings, &self.http.grants, object));
-        let made = made.unwrap_or_default();
+        let mut made = made.unwrap_or_default();
+        self.name_publisher(&mut made.objects);
         let entry = own.map(|object| HttpEntry {
             publishers: self.http.publisher.iter().chain([id]).cloned().collect(),
             permitted: gateway_api::named_certificates(&self.http.grants, &object)
@@ -282,6 +286,19 @@ impl ClusterState {
             });
             let naming: Vec<_> = naming.map(|(id, _)| id.clone()).collect();
             naming.iter().for_each(|id| self.route(kind, id));
+        }
+    }
+
+    /// Names the Service of `--publish-service` in the Gateways among translated objects.
+    fn name_publisher(&self, objects: &mut [Object]) {
+        let Some(publisher) = &self.http.publisher else { return };
+        let namespace = Namespace::parse(&self.settings.name(&publisher.namespace)).ok();
+        let (Some(namespace), Ok(name)) = (namespace, Name::parse(&publisher.name)) else { return };
+        for object in objects {
+            if let Spec::Gateway(spec) = &mut object.spec {
+                spec.published_by =
+                    Some(ServiceRef { namespace: Some(namespace.clone()), name: name.clone() });
+            }
         }
     }
 
@@ -317,12 +334,12 @@ impl ClusterState {
     fn parents(&self, translated: &RouteTranslation) -> Vec<OwnParent> {
         let object = translated.result.objects.first();
         let spec =
-            object.and_then(|object| Some((object.metadata.namespace.clone()?, object.as_http_route()?)));
+            object.and_then(|object| Some((object.metadata.namespace.clone()?, RouteSpec::of(object)?)));
         let refused = |references: &[Value]| {
             let (namespace, spec) = spec.as_ref()?;
             let parents = references.iter().filter_map(|one| serde_json::from_value(one.clone()).ok());
             let refused: Vec<_> =
-                parents.map(|parent: ParentRef| self.refused(namespace, spec, &parent)).collect();
+                parents.map(|parent: ParentRef| self.refused(namespace, *spec, &parent)).collect();
             // One listener that accepts the route is enough.
             refused.into_iter().collect::<Option<Vec<_>>>()?.into_iter().next()
         };
@@ -339,7 +356,7 @@ impl ClusterState {
     fn refused(
         &self,
         namespace: &Namespace,
-        spec: &HttpRouteSpec,
+        spec: RouteSpec<'_>,
         parent: &ParentRef,
     ) -> Option<RouteProblem> {
         let of = parent.namespace.as_ref().unwrap_or(namespace).clone();
@@ -347,13 +364,13 @@ impl ClusterState {
         let gateway = self.objects_wanted.get(&key).and_then(|object| object.as_gateway());
         let key = HttpObjectKey { namespace: of, name: parent.name.clone() };
         let gateways = gateway.map(|gateway| (key, gateway)).into_iter().collect();
-        let objects = HttpObjects { gateways, routes: BTreeMap::new() };
+        let objects = HttpObjects { gateways, ..HttpObjects::default() };
         let (reason, message) = match attach(&objects, namespace, spec, parent).err()? {
             AttachProblem::NoMatchingParent => {
                 ("NoMatchingParent", "no served listener has the name and port of the reference")
             }
             AttachProblem::NotAllowedByListeners => {
-                ("NotAllowedByListeners", "the listeners do not allow routes of this namespace")
+                ("NotAllowedByListeners", "the listeners do not allow routes of this kind and namespace")
             }
             AttachProblem::NoMatchingListenerHostname => {
                 ("NoMatchingListenerHostname", "no listener has a host name in common with the route")
@@ -379,7 +396,8 @@ impl ClusterState {
         } else {
             gateway_api::ingresses(&self.settings, &own.iter().collect::<Vec<_>>(), &services)
         };
-        let IngressTranslation { objects, mut findings, backends } = translated;
+        let IngressTranslation { mut objects, mut findings, backends } = translated;
+        self.name_publisher(&mut objects);
         let known = self.published.http.keys().filter(|(of, id)| {
             *of == Resource::Ingress && id.namespace == namespace && !findings.contains_key(id)
         });
@@ -456,6 +474,7 @@ const fn resource_of(kind: RouteKind) -> Resource {
     match kind {
         RouteKind::Http => Resource::HttpRoute,
         RouteKind::Grpc => Resource::GrpcRoute,
+        RouteKind::Tls => Resource::TlsRoute,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Translation of the listeners of a Gateway, and the reasons for which the cluster's conditions of a listener are false.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -11,13 +11,10 @@ use crate::json::{entries, items, text};
 #[must_use]
 pub fn supported_kinds(listener: &Value) -> Vec<RouteKind> {
     let protocol = text(listener, "/protocol");
-    if !["HTTP", "HTTPS"].contains(&protocol.as_str()) {
-        return Vec::new();
-    }
     let kinds = items(listener, "/allowedRoutes/kinds");
     let is_allowed =
         |kind: &RouteKind| kinds.is_empty() || kinds.iter().any(|one| route_kind(one) == Some(*kind));
-    RouteKind::ALL.into_iter().filter(is_allowed).collect()
+    RouteKind::ALL.into_iter().filter(|kind| kind.is_for(&protocol)).filter(is_allowed).collect()
 }
 
 /// Returns the kind of an entry of `allowedRoutes.kinds`, or `None` if gateways do not have it.
@@ -31,9 +28,13 @@ fn route_kind(entry: &Value) -> Option<RouteKind> {
 /// the Secrets of other namespaces to which the Gateway may refer.
 #[must_use]
 pub fn unresolved(gateway: &Value, listener: &Value, permitted: &BTreeSet<Id>) -> Option<RouteProblem> {
-    let kinds = items(listener, "/allowedRoutes/kinds");
-    if let Some(index) = kinds.iter().position(|one| route_kind(one).is_none()) {
-        let message = format!("allowedRoutes.kinds[{index}] is neither HTTPRoute nor GRPCRoute");
+    let (kinds, protocol) = (items(listener, "/allowedRoutes/kinds"), text(listener, "/protocol"));
+    let is_known = |one: &Value| route_kind(one).is_some_and(|kind| kind.is_for(&protocol));
+    if let Some(index) = kinds.iter().position(|one| !is_known(one)) {
+        let known = RouteKind::ALL.into_iter().filter(|kind| kind.is_for(&protocol)).map(RouteKind::as_str);
+        let known = known.collect::<Vec<_>>().join(" nor ");
+        let either = if known.contains(' ') { "neither" } else { "not" };
+        let message = format!("allowedRoutes.kinds[{index}] is {either} {known}");
         return Some(RouteProblem { reason: "InvalidRouteKinds", message });
     }
     let namespace = text(gateway, "/metadata/namespace");
@@ -47,12 +48,41 @@ pub fn unresolved(gateway: &Value, listener: &Value, permitted: &BTreeSet<Id>) -
 /// Returns the reason for which the condition `Accepted` of a listener is false: gateways do not serve it.
 #[must_use]
 pub fn unaccepted(gateway: &Value, listener: &Value) -> Option<RouteProblem> {
-    let problem =
-        translated(&ReferenceGrants::default(), &text(gateway, "/metadata/namespace"), listener).err()?;
-    let (field, message) = problem;
+    let grants = ReferenceGrants::default();
+    let Err((field, message)) = translated(&grants, &text(gateway, "/metadata/namespace"), listener) else {
+        let name = listener.get("name");
+        let index = items(gateway, "/spec/listeners").iter().position(|one| one.get("name") == name)?;
+        let (field, message) = conflicts(gateway).remove(&index)?;
+        let reason = if field == "protocol" { "ProtocolConflict" } else { "HostnameConflict" };
+        return Some(RouteProblem { reason, message: format!("{field}: {message}") });
+    };
     let reason = if field == "protocol" { "UnsupportedProtocol" } else { "UnsupportedValue" };
     // A listener without any kind of routes is valid, but has no routes.
     (field != "allowedRoutes.kinds").then(|| RouteProblem { reason, message: format!("{field}: {message}") })
+}
+
+/// Returns the listeners of a Gateway that are left out because another one has the port and the host name, or the port with a
+/// protocol beside which theirs is not possible: by their indices, the field and the reason. Listeners for requests have
+/// precedence over those for connections, and then the first one.
+pub(super) fn conflicts(gateway: &Value) -> BTreeMap<usize, (&'static str, String)> {
+    let (grants, namespace) = (ReferenceGrants::default(), text(gateway, "/metadata/namespace"));
+    let is_served = |(_, one): &(usize, &Value)| translated(&grants, &namespace, one).is_ok();
+    let mut served: Vec<_> = items(gateway, "/spec/listeners").iter().enumerate().filter(is_served).collect();
+    served.sort_by_key(|(_, one)| text(one, "/protocol") == "TLS");
+    let (mut protocols, mut names) = (BTreeMap::new(), BTreeSet::new());
+    let mut found = BTreeMap::new();
+    for (index, one) in served {
+        let (protocol, port) = (text(one, "/protocol"), one.get("port").and_then(Value::as_u64));
+        let first: &String = protocols.entry(port).or_insert_with(|| protocol.clone());
+        if (first == "HTTP") != (protocol == "HTTP") {
+            let message =
+                format!("`{protocol}` cannot share a port with the protocol {first} of another listener");
+            found.insert(index, ("protocol", message));
+        } else if !names.insert((port, text(one, "/hostname"))) {
+            found.insert(index, ("hostname", "another listener has the port and the host name".to_owned()));
+        }
+    }
+    found
 }
 
 /// Translates a listener.
@@ -65,8 +95,8 @@ pub(super) fn translated(
     theirs: &Value,
 ) -> Result<Value, (&'static str, String)> {
     let protocol = text(theirs, "/protocol");
-    if !["HTTP", "HTTPS"].contains(&protocol.as_str()) {
-        return Err(("protocol", format!("`{protocol}` is neither HTTP nor HTTPS")));
+    if !["HTTP", "HTTPS", "TLS"].contains(&protocol.as_str()) {
+        return Err(("protocol", format!("`{protocol}` is not HTTP, HTTPS or TLS")));
     }
     let mut listener = json!({
         "name": theirs.get("name"), "port": theirs.get("port"), "protocol": protocol,
@@ -82,14 +112,21 @@ pub(super) fn translated(
         _ => return Err(("allowedRoutes.namespaces.from", format!("`{from}` is neither Same nor All"))),
     }
     if supported_kinds(theirs).is_empty() {
-        return Err(("allowedRoutes.kinds", "it allows neither HTTPRoutes nor GRPCRoutes".to_owned()));
+        return Err(("allowedRoutes.kinds", format!("it allows no routes that {protocol} has")));
     }
-    let Some(tls) = theirs.get("tls").filter(|tls| protocol == "HTTPS" && tls.is_object()) else {
+    if protocol == "HTTP" {
         return Ok(listener);
+    }
+    let Some(tls) = theirs.get("tls").filter(|tls| tls.is_object()) else {
+        return Err(("tls", format!("must be set for the protocol {protocol}")));
     };
     let mode = text(tls, "/mode");
+    if protocol == "TLS" && mode == "Passthrough" {
+        listener["tls"] = json!({ "mode": mode });
+        return Ok(listener);
+    }
     if !["", "Terminate"].contains(&mode.as_str()) {
-        return Err(("tls.mode", format!("`{mode}` is not Terminate")));
+        return Err(("tls.mode", format!("`{mode}` is not supported for {protocol}")));
     }
     let more = entries(tls, "").map(|(field, _)| field);
     if let Some(field) = more.into_iter().find(|field| !["mode", "certificateRefs"].contains(field)) {

@@ -1,12 +1,16 @@
-//! Translation of HTTPRoutes and GRPCRoutes to HttpRoutes.
+//! Translation of HTTPRoutes and GRPCRoutes to HttpRoutes, and of TLSRoutes to TlsRoutes.
 //!
 //! A call of gRPC is a POST request to `/SERVICE/METHOD`, so that a GRPCRoute is an HttpRoute with conditions for paths. Its name in
 //! Tidegate ends with `.grpc`, because an HTTPRoute may have the same name.
+
+mod refuse;
+mod tls;
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
+use self::refuse::reject;
 use super::{
     ABSENT, GATEWAY_GROUP, Id, ReferenceGrants, RouteProblem, copy_name, listener::supported_kinds, unknown,
 };
@@ -22,11 +26,13 @@ pub enum RouteKind {
     Http,
     /// GRPCRoute.
     Grpc,
+    /// TLSRoute.
+    Tls,
 }
 
 impl RouteKind {
     /// All kinds.
-    pub const ALL: [Self; 2] = [Self::Http, Self::Grpc];
+    pub const ALL: [Self; 3] = [Self::Http, Self::Grpc, Self::Tls];
 
     /// Returns the name of the kind in the Gateway API.
     #[must_use]
@@ -34,13 +40,22 @@ impl RouteKind {
         match self {
             Self::Http => "HTTPRoute",
             Self::Grpc => "GRPCRoute",
+            Self::Tls => "TLSRoute",
         }
     }
 
-    /// Returns the ending of the names of HttpRoutes that are translated from this kind.
+    /// Returns true if listeners with a protocol have routes of the kind.
+    pub(super) fn is_for(self, protocol: &str) -> bool {
+        match self {
+            Self::Http | Self::Grpc => ["HTTP", "HTTPS"].contains(&protocol),
+            Self::Tls => protocol == "TLS",
+        }
+    }
+
+    /// Returns the ending of the names of routes that are translated from this kind.
     const fn ending(self) -> &'static str {
         match self {
-            Self::Http => "",
+            Self::Http | Self::Tls => "",
             Self::Grpc => ".grpc",
         }
     }
@@ -60,7 +75,7 @@ const MIRROR: &str = "RequestMirror";
 /// Translation of a route.
 #[derive(Debug, Clone, Default)]
 pub struct RouteTranslation {
-    /// HttpRoute, unless it is rejected or no parent accepts it, and findings.
+    /// HttpRoute or TlsRoute, unless it is rejected or no parent accepts it, and findings.
     pub result: TranslationResult,
     /// Parents that are Gateways of Tidegate.
     pub parents: Vec<ParentTranslation>,
@@ -77,7 +92,7 @@ pub struct RouteTranslation {
 pub struct ParentTranslation {
     /// Reference as in the route.
     pub reference: Value,
-    /// References of the HttpRoute, or the reason for which the parent does not accept the route.
+    /// References of the translated route, or the reason for which the parent does not accept the route.
     pub translated: Result<Vec<Value>, RouteProblem>,
 }
 
@@ -127,20 +142,41 @@ pub fn route<'a>(
         return made;
     }
     let source = RouteSource { kind, route, grants };
+    if kind == RouteKind::Tls {
+        tls::translate(&mut made, settings, source, &parents);
+        return made;
+    }
     let mut rules = Vec::new();
     for (index, theirs) in items(route, "/spec/rules").iter().enumerate() {
         match rule(&mut made, source, &format!("spec.rules[{index}]"), theirs) {
             Ok(rule) => rules.push(rule),
             Err(message) => {
-                made.rejected = Some(RouteProblem { reason: "UnsupportedValue", message: message.clone() });
-                let (field, message) = message.split_once(": ").unwrap_or(("spec.rules", &message));
-                made.result.find(Severity::NotSupported, field, format!("the route is left out: {message}"));
+                let (field, words) = message.split_once(": ").unwrap_or(("spec.rules", &message));
+                let words = format!(
+                    "the route is left out, and requests for its paths are refused with 500: {words}"
+                );
+                made.result.find(Severity::NotSupported, field, words);
+                reject(&mut made, settings, source, &parents, message);
                 return made;
             }
         }
     }
     let spec = route.get("spec").unwrap_or(&Value::Null);
     unknown(&mut made.result, "spec", spec, &["parentRefs", "hostnames", "rules"]);
+    let document = http_route(settings, source, &parents, rules);
+    if !made.result.finish(&document) {
+        let invalid = made.result.findings.iter().find(|finding| finding.severity == Severity::Invalid);
+        let message = invalid.map(|one| format!("{}: {}", one.field, one.message)).unwrap_or_default();
+        let words = "the route is left out, and requests for its paths are refused with 500";
+        made.result.find(Severity::NotSupported, "spec.rules", words);
+        reject(&mut made, settings, source, &parents, message);
+    }
+    made
+}
+
+/// Returns the HttpRoute of a route with the given parents and rules.
+fn http_route(settings: &Settings, source: RouteSource<'_>, parents: &[Value], rules: Vec<Value>) -> Value {
+    let RouteSource { kind, route, .. } = source;
     let mut spec = json!({ "parentRefs": parents, "rules": rules });
     let hostnames = items(route, "/spec/hostnames");
     if !hostnames.is_empty() {
@@ -149,12 +185,7 @@ pub fn route<'a>(
     let labels = labels_of(settings, route);
     let namespace = settings.name(&text(route, "/metadata/namespace"));
     let name = text(route, "/metadata/name") + kind.ending();
-    if !made.result.finish(&document("HttpRoute", Some(&namespace), &name, &labels, spec)) {
-        let invalid = made.result.findings.iter().find(|finding| finding.severity == Severity::Invalid);
-        let message = invalid.map(|one| format!("{}: {}", one.field, one.message)).unwrap_or_default();
-        made.rejected = Some(RouteProblem { reason: "UnsupportedValue", message });
-    }
-    made
+    document("HttpRoute", Some(&namespace), &name, &labels, spec)
 }
 
 /// Returns the references to the listeners of a Gateway that a parent of a route names and that allow routes of the kind.
@@ -175,7 +206,11 @@ fn parent_refs(
         is("sectionName", "name") && is("port", "port")
     };
     let named: Vec<_> = items(gateway, "/spec/listeners").iter().filter(is_named).collect();
-    let served: Vec<_> = named.iter().filter(|one| !supported_kinds(one).is_empty()).collect();
+    // A route attaches to no listener of another protocol, whatever that one allows.
+    let served: Vec<_> = named
+        .iter()
+        .filter(|one| kind.is_for(&text(one, "/protocol")) && !supported_kinds(one).is_empty())
+        .collect();
     let allowed: Vec<_> = served.iter().filter(|one| supported_kinds(one).contains(&kind)).collect();
     let reference = parent_ref(settings, parent, id);
     if named.is_empty() || (allowed.len() == served.len() && !served.is_empty()) {
@@ -224,7 +259,7 @@ fn rule(
         .map(|(index, one)| {
             let at = format!("{at}.matches[{index}]");
             match kind {
-                RouteKind::Http => route_match(&at, one),
+                RouteKind::Http | RouteKind::Tls => route_match(&at, one),
                 RouteKind::Grpc => call_match(&at, one),
             }
         })
@@ -232,7 +267,7 @@ fn rule(
     let matches = match (kind, matches.is_empty()) {
         // Calls of gRPC are POST requests.
         (RouteKind::Grpc, true) => vec![json!({ "method": "POST" })],
-        (RouteKind::Grpc | RouteKind::Http, _) => matches,
+        (RouteKind::Grpc | RouteKind::Http | RouteKind::Tls, _) => matches,
     };
     let filters = filters(made, source, at, theirs)?;
     let mut backends = Vec::new();

@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 
 use model::{
-    cluster::snapshot::Snapshot,
+    cluster::snapshot::{Snapshot, publishing_service},
     kinds::{
-        gateway::GatewaySpec,
-        resource::{Object, ServiceKey},
+        gateway::{GatewaySpec, ListenerProtocol},
+        resource::Object,
     },
     observed::{rollup::gateway_status, status::Condition},
-    primitives::{name::Name, name::Namespace, quantity::Epoch},
+    primitives::quantity::Epoch,
 };
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ pub(super) const CONTROLLER: &str = "tidegate.io/gateway";
 /// Name of the class of all Gateways.
 pub(super) const CLASS: &str = "tidegate";
 
-/// Renders a Gateway with its conditions, and with the addresses of the Service that has its namespace and name.
+/// Renders a Gateway with its conditions, and with the addresses of the Service that publishes it.
 pub(in super::super) fn render(
     object: &Object,
     spec: &GatewaySpec,
@@ -29,21 +29,28 @@ pub(in super::super) fn render(
 ) -> Value {
     let mut shown = object.spec.to_json();
     shown["gatewayClassName"] = json!(CLASS);
+    // The Gateway API has no such field.
+    if let Some(fields) = shown.as_object_mut() {
+        fields.remove("publishedBy");
+    }
     let status = gateway_status(snapshot, &object.metadata, spec);
     let listeners = spec.listeners.iter().map(|listener| {
         let own = status.listeners.get(&listener.name).map(|own| own.conditions.as_slice());
+        let kind = match listener.protocol {
+            ListenerProtocol::Http | ListenerProtocol::Https => "HTTPRoute",
+            ListenerProtocol::Tls => "TLSRoute",
+        };
         json!({
             "name": listener.name,
-            "supportedKinds": [{ "group": Resource::HttpRoutes.group().name(), "kind": "HTTPRoute" }],
+            "supportedKinds": [{ "group": Resource::HttpRoutes.group().name(), "kind": kind }],
             "attachedRoutes": status.attached_routes.get(&listener.name).copied().unwrap_or_default(),
             "conditions": conditions(own.unwrap_or_default(), object),
         })
     });
     let listeners: Vec<_> = listeners.collect();
-    let addresses = object.metadata.namespace.as_ref().into_iter();
-    let addresses = addresses.flat_map(|namespace| addresses_of(snapshot, namespace, &object.metadata.name));
-    let addresses: Vec<_> =
-        addresses.map(|address| json!({ "type": "IPAddress", "value": address })).collect();
+    let addresses: Vec<_> = addresses_of(snapshot, object)
+        .map(|address| json!({ "type": "IPAddress", "value": address }))
+        .collect();
     json!({
         "apiVersion": Resource::Gateways.group().api_version("v1"), "kind": "Gateway",
         "metadata": metadata(&object.metadata, Resource::Gateways, epoch), "spec": shown,
@@ -53,14 +60,13 @@ pub(in super::super) fn render(
     })
 }
 
-/// Returns the load balancer addresses of the Service with the namespace and name of a Gateway.
+/// Returns the load balancer addresses of the Service that publishes a Gateway.
 pub(super) fn addresses_of<'a>(
     snapshot: &'a Snapshot,
-    namespace: &Namespace,
-    name: &Name,
+    gateway: &Object,
 ) -> impl Iterator<Item = IpAddr> + use<'a> {
-    let key = ServiceKey { namespace: namespace.clone(), name: name.clone() };
-    let addresses: Vec<_> = snapshot.addresses_of(&key).collect();
+    let service = publishing_service(gateway);
+    let addresses: Vec<_> = service.iter().flat_map(|service| snapshot.addresses_of(service)).collect();
     addresses.into_iter()
 }
 

@@ -6,11 +6,11 @@ use model::{
     cluster::snapshot::Snapshot,
     http::certificate_refs,
     kinds::{
-        gateway::GatewaySpec,
+        gateway::{GatewayListener, GatewaySpec, ListenerProtocol},
         http_route::{HttpRouteMatch, HttpRouteRule, HttpRouteSpec, ParentRef, PathMatchType},
         resource::{Kind, Object, ObjectKey},
     },
-    primitives::{hostname_pattern::HostnamePattern, name::Namespace, quantity::Epoch},
+    primitives::{hostname_pattern::HostnamePattern, quantity::Epoch},
 };
 use serde_json::{Map, Value, json};
 
@@ -46,9 +46,11 @@ pub(in super::super) fn render(
     let (mut addresses, mut tls) = (BTreeSet::new(), BTreeMap::new());
     if let Some(namespace) = &object.metadata.namespace {
         for parent in &spec.parent_refs {
-            let of = parent.namespace.as_ref().unwrap_or(namespace);
-            addresses.extend(addresses_of(snapshot, of, &parent.name));
-            note_tls(snapshot, of, parent, spec, &mut tls);
+            let of = Some(parent.namespace.as_ref().unwrap_or(namespace).clone());
+            let key = ObjectKey { kind: Kind::Gateway, namespace: of, name: parent.name.clone() };
+            let Some(gateway) = snapshot.get(&key) else { continue };
+            addresses.extend(addresses_of(snapshot, gateway));
+            note_tls(gateway, parent, spec, &mut tls);
         }
     }
     if !tls.is_empty() {
@@ -100,19 +102,19 @@ fn paths(object: &Object, rule: &HttpRouteRule) -> Vec<Value> {
 
 /// Adds the certificates of the listeners of a parent, with the host names of the route that they serve.
 fn note_tls(
-    snapshot: &Snapshot,
-    namespace: &Namespace,
+    gateway: &Object,
     parent: &ParentRef,
     route: &HttpRouteSpec,
     tls: &mut BTreeMap<String, BTreeSet<String>>,
 ) {
-    let (of, name) = (Some(namespace.clone()), parent.name.clone());
-    let gateway = snapshot.get(&ObjectKey { kind: Kind::Gateway, namespace: of, name });
-    let Some(GatewaySpec { listeners }) = gateway.and_then(|gateway| gateway.as_gateway()) else { return };
+    let Some(GatewaySpec { listeners, published_by: _ }) = gateway.as_gateway() else { return };
     let is_named = |section: &model::primitives::name::Label| {
         parent.section_name.as_ref().is_none_or(|name| name == section)
     };
-    for listener in listeners.iter().filter(|listener| is_named(&listener.name)) {
+    let is_own = |listener: &&GatewayListener| {
+        listener.protocol == ListenerProtocol::Https && is_named(&listener.name)
+    };
+    for listener in listeners.iter().filter(is_own) {
         let common = |host: &HostnamePattern| match &listener.hostname {
             Some(own) => host.intersection(own).map(ToString::to_string),
             None => Some(host.to_string()),

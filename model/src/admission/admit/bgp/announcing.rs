@@ -13,7 +13,7 @@ use crate::{
         address_pool::AddressRange,
         advertisement::AdvertisementSpec,
         bgp_peer::{BgpFamily, BgpPeerSpec},
-        resource::{Kind, Object},
+        resource::{Kind, Object, ObjectKey},
         selector::Selector,
     },
     primitives::{
@@ -34,6 +34,15 @@ impl BgpRules<'_> {
             let message = format!("must name BgpPeers that exist; there is no {missing}");
             let hint = "create it before, or in the same apply; leave the field out for all peers";
             found.push(Violation::new("/spec/peers", ViolationCode::NotFound, message).hint(hint));
+        }
+        let network =
+            |name: &Name| ObjectKey { kind: Kind::WorkloadNetwork, namespace: None, name: name.clone() };
+        for missing in
+            spec.workload_networks.iter().filter(|name| self.snapshot.get(&network(name)).is_none())
+        {
+            let message = format!("must name WorkloadNetworks that exist; there is no {missing}");
+            let hint = "create it before, or in the same apply";
+            found.push(Violation::new("/spec/workloadNetworks", ViolationCode::NotFound, message).hint(hint));
         }
         if !found.is_empty() {
             return;
@@ -202,7 +211,7 @@ impl BgpRules<'_> {
         let ranges =
             || shared.iter().filter_map(|name| self.snapshot.pool(name)).flat_map(|pool| &pool.addresses);
         // Addresses outside of pools may be of either family.
-        let is_for_all = a.address_pools.is_empty() && b.address_pools.is_empty();
+        let is_for_all = a.covers_pool(None) && b.covers_pool(None);
         IpFamily::ALL.into_iter().any(|family| {
             let is_shared = is_for_all || ranges().any(|range| range.family() == family);
             is_shared && a.length(family) == b.length(family)

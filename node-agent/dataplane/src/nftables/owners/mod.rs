@@ -18,6 +18,7 @@ use kernel::{
     netlink::wire::{Attributes, Message},
     nftables::{
         render::{add_table, delete_table, message},
+        settle::settle,
         transaction::RejectedTransaction,
         uapi,
     },
@@ -30,7 +31,7 @@ use model::{
 
 use self::{
     schema::{OwnerChain, OwnerRole, OwnerSet},
-    state::{FrontendOwners, OwnerElement, SlotOwner},
+    state::{FrontendOwners, OwnerElement},
 };
 use super::{
     NftablesBackend,
@@ -79,7 +80,7 @@ impl OwnerTable {
     /// Returns the numbers of the owners that slots refer to.
     fn used_numbers(&self) -> OwnerNumbers {
         let slots = self.frontends.values().flat_map(|frontend| &frontend.slots);
-        let used: BTreeSet<_> = slots.filter_map(|slot| SlotOwner::number(*slot)).collect();
+        let used: BTreeSet<_> = slots.flat_map(|slot| slot.numbers()).collect();
         self.numbers.iter().filter(|(_, number)| used.contains(number)).map(|(hop, it)| (*hop, *it)).collect()
     }
 }
@@ -233,12 +234,14 @@ impl NftablesBackend {
 
     /// Reads the table back and compares it with the mirror.
     fn verify_owners(&mut self) -> io::Result<()> {
-        let shown = self.read_owners()?;
-        let is_equal = shown.frontends == self.owners.frontends
-            && shown.workloads == self.owners.workloads
-            && shown.exists
-            && !shown.is_foreign;
-        if is_equal {
+        let is_equal = settle(|| {
+            let shown = self.read_owners()?;
+            Ok(shown.frontends == self.owners.frontends
+                && shown.workloads == self.owners.workloads
+                && shown.exists
+                && !shown.is_foreign)
+        });
+        if is_equal? {
             Ok(())
         } else {
             Err(io::Error::other("the kernel returned other owners than were written"))

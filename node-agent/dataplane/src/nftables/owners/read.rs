@@ -194,12 +194,12 @@ fn take(table: &mut OwnerTable, set: OwnerSet, raw: &RawElement<'_>) -> bool {
     let Some((frontend, slot)) = parse_frontend(set.family, raw.key) else { return false };
     let owners = table.frontends.entry(frontend).or_insert_with(|| FrontendOwners {
         choice: None,
-        slots: vec![SlotOwner::Here; usize::try_from(survival::SLOTS).unwrap_or(0)],
+        slots: vec![SlotOwner::default(); usize::try_from(survival::SLOTS).unwrap_or(0)],
     });
     let choice = match set.role {
         OwnerRole::BySource => Some(Choice::SourceAddress),
         OwnerRole::ByPort => Some(Choice::SourceAddressAndPort),
-        OwnerRole::Workloads | OwnerRole::Owners | OwnerRole::Former | OwnerRole::Previous => None,
+        OwnerRole::Workloads | OwnerRole::Owners | OwnerRole::Former | OwnerRole::Previous(_) => None,
     };
     if choice.is_some() {
         let is_only = owners.choice.is_none_or(|other| Some(other) == choice);
@@ -209,14 +209,9 @@ fn take(table: &mut OwnerTable, set: OwnerSet, raw: &RawElement<'_>) -> bool {
     let RawValue::Bytes(value) = raw.value else { return false };
     let mark = value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
     let number = mark.and_then(OwnerNumber::of_mark);
-    let state = number.and_then(|number| SlotOwner::of_entry(set.role, number));
     let place = slot.and_then(|slot| owners.slots.get_mut(usize::try_from(slot).ok()?));
-    // An interrupted dump starts again, so that an element may be seen twice.
-    match (place, state) {
-        (Some(place), Some(state)) if *place == SlotOwner::Here || *place == state => {
-            *place = state;
-            true
-        }
+    match (place, number) {
+        (Some(place), Some(number)) => place.add(set.role, number),
         (Some(_) | None, _) => false,
     }
 }

@@ -4,7 +4,7 @@
 //! forward      (raw, before connection tracking): slots of other nodes ─▶ mark of the owner, no connection tracking
 //! former       (after connection tracking): connections that this node does not translate, of slots that moved
 //!                 away from this node  ─▶ mark of the owner
-//!                 to this node, no SYN ─▶ mark of the former owner, once
+//!                 to this node, no SYN ─▶ marks of the former owners, one after another; reset after the last one
 //! both: an ICMP error follows the connection whose packet it quotes
 //! untranslated (before destination NAT): connections with such a mark stay untranslated
 //! ```
@@ -16,7 +16,7 @@ use kernel::{
     netlink::wire::{Attributes, Message},
     nftables::{
         Hook,
-        expr::{Expr, Meta, Register, VerdictExpr},
+        expr::{CONNTRACK_INVALID, Expr, Meta, Register, VerdictExpr},
         nfproto,
         quoted::QuotedField,
         render::message,
@@ -26,9 +26,12 @@ use kernel::{
 };
 use model::{primitives::net::IpFamily, program::survival};
 
-use super::super::{
-    notes,
-    schema::{Choice, LookupType, SetId, SetRole},
+use super::{
+    super::{
+        notes,
+        schema::{Choice, LookupType, SetId, SetRole},
+    },
+    state::FORMER_OWNERS,
 };
 
 /// Set or map of the table.
@@ -51,8 +54,14 @@ pub(super) enum OwnerRole {
     Owners,
     /// The same for slots of other nodes that this node had before.
     Former,
-    /// Map from frontend and slot to the mark of the former owner, for slots of this node.
-    Previous,
+    /// Map from frontend and slot to the mark of the former owner that is asked first (0), second (1), or last (2).
+    Previous(u8),
+}
+
+impl OwnerRole {
+    /// Maps of former owners, in the order in which these are asked.
+    pub(super) const PREVIOUS: [Self; FORMER_OWNERS] =
+        [Self::Previous(0), Self::Previous(1), Self::Previous(2)];
 }
 
 /// Base chain of the table.
@@ -67,13 +76,15 @@ pub(super) enum OwnerChain {
 }
 
 impl OwnerSet {
-    const ROLES: [OwnerRole; 6] = [
+    const ROLES: [OwnerRole; 8] = [
         OwnerRole::Workloads,
         OwnerRole::BySource,
         OwnerRole::ByPort,
         OwnerRole::Owners,
         OwnerRole::Former,
-        OwnerRole::Previous,
+        OwnerRole::PREVIOUS[0],
+        OwnerRole::PREVIOUS[1],
+        OwnerRole::PREVIOUS[2],
     ];
 
     /// Returns all sets, in creation order.
@@ -97,7 +108,7 @@ impl OwnerSet {
         match self.role {
             OwnerRole::Workloads => (uapi::NFT_SET_INTERVAL, address, bytes),
             OwnerRole::BySource | OwnerRole::ByPort => (0, frontend, bytes + 8),
-            OwnerRole::Owners | OwnerRole::Former | OwnerRole::Previous => {
+            OwnerRole::Owners | OwnerRole::Former | OwnerRole::Previous(_) => {
                 (uapi::NFT_SET_MAP, (frontend << 6) | 4, bytes + 12)
             }
         }
@@ -135,7 +146,9 @@ impl fmt::Display for OwnerSet {
             OwnerRole::ByPort => "by-port",
             OwnerRole::Owners => "owners",
             OwnerRole::Former => "former",
-            OwnerRole::Previous => "previous",
+            OwnerRole::Previous(0) => "previous",
+            OwnerRole::Previous(1) => "earlier",
+            OwnerRole::Previous(_) => "earliest",
         })?;
         f.write_str(match self.family {
             IpFamily::V4 => "4",
@@ -192,19 +205,27 @@ impl OwnerChain {
             }
             Self::Former => {
                 let mut rules = by_family(from_workloads);
-                rules.extend(each(|lookup| lookup.rule(is_untranslated(), OwnerRole::Former, Vec::new())));
-                rules.extend(each(|lookup| {
-                    let mut conditions = is_untranslated();
-                    conditions.extend(is_within());
-                    conditions.extend(may_hop(lookup.family));
-                    lookup.rule(conditions, OwnerRole::Previous, limit_hops(lookup.family))
-                }));
+                let accept = || vec![Expr::Verdict(VerdictExpr::Accept)];
+                rules.extend(each(|lookup| lookup.rule(is_untranslated(), OwnerRole::Former, accept())));
+                rules.extend(each(|lookup| lookup.rule(is_unknown_end(), OwnerRole::Former, accept())));
+                for attempt in ATTEMPTS {
+                    for unknown in [[is_untranslated(), is_within()].concat(), is_unknown_end()] {
+                        rules.extend(each(|lookup| {
+                            let conditions = [unknown.clone(), attempt.is_next(lookup.family)].concat();
+                            lookup.rule(conditions, attempt.map, attempt.end(lookup.family))
+                        }));
+                    }
+                }
+                rules.extend(each(SlotLookup::refuse_stranded));
                 rules.extend(by_family(is_error_of_translated));
-                rules.extend(each(|lookup| lookup.error_rule(Vec::new(), OwnerRole::Former, Vec::new())));
-                rules.extend(each(|lookup| {
-                    let family = lookup.family;
-                    lookup.error_rule(may_hop(family), OwnerRole::Previous, limit_hops(family))
-                }));
+                rules.extend(each(|lookup| lookup.error_rule(Vec::new(), OwnerRole::Former, accept())));
+                for attempt in ATTEMPTS {
+                    rules.extend(each(|lookup| {
+                        let family = lookup.family;
+                        let conditions = [is_unmarked(), attempt.is_next(family)].concat();
+                        lookup.error_rule(conditions, attempt.map, attempt.end(family))
+                    }));
+                }
                 rules
             }
             Self::Untranslated => by_family(keep_destination),
@@ -265,13 +286,7 @@ impl SlotLookup {
     /// Returns a rule that stores the value of the map as the packet mark, if the conditions hold, and then evaluates
     /// `after`.
     fn rule(self, conditions: Vec<Expr>, map: OwnerRole, after: Vec<Expr>) -> Vec<Expr> {
-        let client = ClientFields {
-            protocol: |_, to| Expr::LoadMeta(Meta::L4Proto, to),
-            service_port: |_, to| Expr::LoadDestinationPort(to),
-            address: Expr::LoadSource,
-            port: |_, to| Expr::LoadSourcePort(to),
-        };
-        self.marked(conditions, &client, map, after)
+        self.marked(conditions, &ClientFields::OF_PACKET, map, after)
     }
 
     /// Returns the same rule for ICMP errors, by the packet that they quote, which was sent to the client.
@@ -296,32 +311,57 @@ impl SlotLookup {
     ) -> Vec<Expr> {
         let family = self.family;
         let (words, first) = (self.address_words(), Register::word(0));
-        let key_word = words + 2;
-        let (key, slot) = (Register::word(key_word), Register::word(key_word + words + 2));
-        let (set, hashed) = match self.choice {
-            Choice::SourceAddressAndPort => (OwnerRole::ByPort, words + 1),
-            Choice::SourceAddress | Choice::Random => (OwnerRole::BySource, words),
+        let (key, slot) = (self.key(0), self.key(words + 2));
+        let hashed = match self.choice {
+            Choice::SourceAddressAndPort => words + 1,
+            Choice::SourceAddress | Choice::Random => words,
         };
-        let name = |role| OwnerSet { role, family }.to_string();
-        let mut rule = family_is(family).to_vec();
-        rule.extend(conditions);
-        rule.extend([
-            Expr::LoadDestination(family, key),
-            (client.protocol)(family, Register::word(key_word + words)),
-            (client.service_port)(family, Register::word(key_word + words + 1)),
-            Expr::InSet { set: name(set), from: key },
-            (client.address)(family, first),
-        ]);
+        let mut rule = self.in_frontend(conditions, client);
+        rule.push((client.address)(family, first));
         if hashed > words {
             rule.push((client.port)(family, Register::word(words)));
         }
         let modulus = survival::SLOTS;
         rule.extend([
             Expr::Hash { from: first, words: hashed, modulus, offset: 0, to: slot },
-            Expr::Map { map: name(map), from: key, to: first },
+            Expr::Map { map: OwnerSet { role: map, family }.to_string(), from: key, to: first },
             Expr::StoreMark(first),
         ]);
         rule.extend(after);
+        rule
+    }
+
+    /// Returns the register of a word of the key of the maps. The fields before it are hashed.
+    const fn key(self, word: u32) -> Register {
+        Register::word(self.address_words() + 2 + word)
+    }
+
+    /// Matches packets to frontends of the method, if the conditions hold, and loads the start of the key.
+    fn in_frontend(self, conditions: Vec<Expr>, client: &ClientFields) -> Vec<Expr> {
+        let Self { family, .. } = self;
+        let words = self.address_words();
+        let role = match self.choice {
+            Choice::SourceAddressAndPort => OwnerRole::ByPort,
+            Choice::SourceAddress | Choice::Random => OwnerRole::BySource,
+        };
+        let mut rule = family_is(family).to_vec();
+        rule.extend(conditions);
+        rule.extend([
+            Expr::LoadDestination(family, self.key(0)),
+            (client.protocol)(family, self.key(words)),
+            (client.service_port)(family, self.key(words + 1)),
+            Expr::InSet { set: OwnerSet { role, family }.to_string(), from: self.key(0) },
+        ]);
+        rule
+    }
+
+    /// Returns the rule that resets connections which no former owner knows any more. Connection tracking of this node
+    /// has seen them on their way to a former owner, so that destination NAT is not asked for them again, and they
+    /// would circle between this node and the announcing node.
+    fn refuse_stranded(self) -> Vec<Expr> {
+        let conditions = [is_within(), is_seen_untranslated()].concat();
+        let mut rule = self.in_frontend(conditions, &ClientFields::OF_PACKET);
+        rule.push(Expr::RejectTcpReset);
         rule
     }
 }
@@ -333,6 +373,16 @@ struct ClientFields {
     service_port: fn(IpFamily, Register) -> Expr,
     address: fn(IpFamily, Register) -> Expr,
     port: fn(IpFamily, Register) -> Expr,
+}
+
+impl ClientFields {
+    /// Fields of packets from the client.
+    const OF_PACKET: Self = Self {
+        protocol: |_, to| Expr::LoadMeta(Meta::L4Proto, to),
+        service_port: |_, to| Expr::LoadDestinationPort(to),
+        address: Expr::LoadSource,
+        port: |_, to| Expr::LoadSourcePort(to),
+    };
 }
 
 fn family_is(family: IpFamily) -> [Expr; 2] {
@@ -357,15 +407,55 @@ const DESTINATION_UNREACHABLE: u8 = 3;
 const INFORMATIONAL: u8 = 0x80;
 /// First byte of an IPv4 header without options.
 const WITHOUT_OPTIONS: u8 = 0x45;
+const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 /// Bit of the conntrack status that marks destination NAT (`IPS_DST_NAT`).
 const DESTINATION_NAT: u32 = 0x20;
-/// Time to live of a packet that is forwarded to the former owner. A packet that neither owner knows returns once, and
-/// reaches the target with at least 1.
-const HOPS_LEFT: u8 = 4;
-/// Bits of a time to live that is greater than those of packets which were forwarded to a former owner.
-const HOPS_FRESH: u8 = 0xf8;
+/// Bit of the conntrack status of connections of which a packet has left this node (`IPS_CONFIRMED`).
+const CONFIRMED: u32 = 0x08;
+
+/// Forwarding of a packet that this node does not know to one of the former owners. A former owner that does not know it
+/// either returns it, after which the next one is asked.
+///
+/// The time to live counts the attempts: each attempt sets it to the highest value of its range, and each node on the way
+/// decreases it by 1. After the last attempt, this node resets the connection.
+#[derive(Clone, Copy)]
+struct Attempt {
+    map: OwnerRole,
+    /// Bits of the time to live by which the attempt is the next one, and their value; `None` for any value but 0.
+    next: (u8, Option<u8>),
+    /// Time to live of the forwarded packet.
+    hops: u8,
+}
+
+/// Attempts in their order. Packets of clients have a time to live of at least 32.
+const ATTEMPTS: [Attempt; FORMER_OWNERS] = [
+    Attempt { map: OwnerRole::PREVIOUS[0], next: (0xe0, None), hops: 31 },
+    Attempt { map: OwnerRole::PREVIOUS[1], next: (0xf0, Some(0x10)), hops: 15 },
+    Attempt { map: OwnerRole::PREVIOUS[2], next: (0xf8, Some(0x08)), hops: 7 },
+];
+
+impl Attempt {
+    /// Matches packets for which the attempt is the next one.
+    fn is_next(self, family: IpFamily) -> Vec<Expr> {
+        let (mask, value) = self.next;
+        byte_matches(Expr::LoadHopLimit(family, Register(1)), hop_byte(family), mask, value)
+    }
+
+    /// Sets the time to live, and ends the chain, so that no other attempt follows.
+    fn end(self, family: IpFamily) -> Vec<Expr> {
+        let at = |byte: u8, other: u8| hop_byte(family).map(|is_here| if is_here > 0 { byte } else { other });
+        let (mask, xor) = (u32::from_ne_bytes(at(0, 0xff)), u32::from_ne_bytes(at(self.hops, 0)));
+        vec![
+            Expr::LoadHopLimit(family, Register(1)),
+            Expr::Bitwise { register: Register(1), mask, xor },
+            Expr::StoreHopLimit(family, Register(1)),
+            Expr::Verdict(VerdictExpr::Accept),
+        ]
+    }
+}
 
 /// Returns a comparison of one byte of a loaded word, after masking.
 fn byte_matches(load: Expr, word: [u8; 4], mask: u8, value: Option<u8>) -> Vec<Expr> {
@@ -429,9 +519,36 @@ fn is_within() -> Vec<Expr> {
     tcp_flags(SYN, 0)
 }
 
+/// Matches segments that end a connection and that connection tracking cannot assign, such as the first segment after the
+/// slot moved to this node.
+fn is_unknown_end() -> Vec<Expr> {
+    let mut exprs = vec![Expr::LoadMeta(Meta::L4Proto, Register(1)), Expr::equal(1, &[TCP])];
+    exprs.extend(byte_matches(Expr::LoadTcpFlags(Register(1)), [1, 0, 0, 0], FIN | RST, None));
+    exprs.extend([
+        Expr::LoadConntrackState(Register(1)),
+        Expr::bits(1, CONNTRACK_INVALID),
+        Expr::unequal(1, &[0; 4]),
+    ]);
+    exprs
+}
+
 /// Matches packets of connections that this node does not translate.
 fn is_untranslated() -> Vec<Expr> {
     vec![Expr::LoadConntrackStatus(Register(1)), Expr::bits(1, DESTINATION_NAT), Expr::equal(1, &[0; 4])]
+}
+
+/// Matches packets of connections that this node has forwarded without translation.
+fn is_seen_untranslated() -> Vec<Expr> {
+    vec![
+        Expr::LoadConntrackStatus(Register(1)),
+        Expr::bits(1, CONFIRMED | DESTINATION_NAT),
+        Expr::equal(1, &CONFIRMED.to_ne_bytes()),
+    ]
+}
+
+/// Matches packets without the mark of an owner. Slots of other nodes have former owners as well.
+fn is_unmarked() -> Vec<Expr> {
+    vec![Expr::LoadMeta(Meta::Mark, Register(1)), Expr::bits(1, MARK_MASK), Expr::equal(1, &[0; 4])]
 }
 
 /// Returns the position of the time to live in the word that [`Expr::LoadHopLimit`] loads.
@@ -440,22 +557,6 @@ const fn hop_byte(family: IpFamily) -> [u8; 4] {
         IpFamily::V4 => [1, 0, 0, 0],
         IpFamily::V6 => [0, 1, 0, 0],
     }
-}
-
-/// Matches packets that were not yet forwarded to a former owner.
-fn may_hop(family: IpFamily) -> Vec<Expr> {
-    byte_matches(Expr::LoadHopLimit(family, Register(1)), hop_byte(family), HOPS_FRESH, None)
-}
-
-/// Limits the number of hops, so that a packet which no owner knows does not circulate.
-fn limit_hops(family: IpFamily) -> Vec<Expr> {
-    let at = |byte: u8, other: u8| hop_byte(family).map(|is_here| if is_here > 0 { byte } else { other });
-    let (mask, xor) = (u32::from_ne_bytes(at(0, 0xff)), u32::from_ne_bytes(at(HOPS_LEFT, 0)));
-    vec![
-        Expr::LoadHopLimit(family, Register(1)),
-        Expr::Bitwise { register: Register(1), mask, xor },
-        Expr::StoreHopLimit(family, Register(1)),
-    ]
 }
 
 /// Returns the rule that translates the destination of marked connections to itself, after which no other chain

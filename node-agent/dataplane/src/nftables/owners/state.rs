@@ -1,7 +1,7 @@
 //! Owners of the slots of one frontend, and their transitions. Does no I/O.
 //!
-//! A slot that moves from one node to another leaves a trace at both, because established connections stay with the
-//! node that translates them: the old owner knows the new one, and the new owner knows the old one.
+//! A slot that moves from one node to another leaves a trace at all nodes, because established connections stay with the
+//! node that translates them: an old owner knows the new one, and the new owner knows the old ones.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -13,56 +13,72 @@ use super::{
     schema::{OwnerRole, OwnerSet},
 };
 
-/// Owner of one slot, as this node needs to know it.
+/// Number of former owners of a slot that are stored. A packet of an unknown connection is forwarded to them one after
+/// another, and the time to live of a packet has room for this number (`Attempt`).
+pub(super) const FORMER_OWNERS: usize = 3;
+
+/// Owner of one slot, as this node needs to know it. The default is this node, from the beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum SlotOwner {
-    /// This node, from the beginning.
-    #[default]
-    Here,
-    /// This node, after the contained one.
-    HereAfter(OwnerNumber),
-    /// The contained node.
-    Elsewhere(OwnerNumber),
-    /// The contained node, after this one.
-    LeftFor(OwnerNumber),
+pub(super) struct SlotOwner {
+    /// Present owner; `None` for this node.
+    owner: Option<OwnerNumber>,
+    /// True if another node is the owner, after this one.
+    was_here: bool,
+    /// Former owners other than this node, in the order in which they are asked.
+    formers: [Option<OwnerNumber>; FORMER_OWNERS],
 }
 
 impl SlotOwner {
-    /// Returns the state after the slot was assigned to `owner`, or to this node if `owner` is `None`.
-    pub(super) const fn after(self, owner: Option<OwnerNumber>) -> Self {
-        match (self, owner) {
-            (Self::Here | Self::HereAfter(_) | Self::LeftFor(_), Some(owner)) => Self::LeftFor(owner),
-            (Self::Elsewhere(_), Some(owner)) => Self::Elsewhere(owner),
-            (Self::Elsewhere(former) | Self::LeftFor(former) | Self::HereAfter(former), None) => {
-                Self::HereAfter(former)
+    /// Returns the state of a slot that never had another owner than the contained node, or than this one for `None`.
+    pub(super) const fn new(owner: Option<OwnerNumber>) -> Self {
+        Self { owner, was_here: false, formers: [None; FORMER_OWNERS] }
+    }
+
+    /// Returns the state after the slot was assigned to `owner`, or to this node if `owner` is `None`. The latest owner is
+    /// asked first. Nodes outside of `alive` are asked last, because a lost node would never return the packet; but the
+    /// latest owner is always stored, because it may be draining.
+    pub(super) fn after(self, owner: Option<OwnerNumber>, alive: &BTreeSet<OwnerNumber>) -> Self {
+        let latest = self.owner.filter(|_| owner != self.owner);
+        let all =
+            latest.into_iter().chain(self.formers.into_iter().flatten().filter(|one| Some(*one) != latest));
+        let mut all: Vec<_> = all.filter(|one| Some(*one) != owner).take(FORMER_OWNERS).collect();
+        all.sort_by_key(|one| !alive.contains(one));
+        let mut formers = [None; FORMER_OWNERS];
+        formers.iter_mut().zip(all).for_each(|(place, one)| *place = Some(one));
+        Self { owner, was_here: owner.is_some() && (self.was_here || self.owner.is_none()), formers }
+    }
+
+    /// Returns the maps that contain the slot, each with the node in it.
+    fn entries(self) -> impl Iterator<Item = (OwnerRole, OwnerNumber)> {
+        let role = if self.was_here { OwnerRole::Former } else { OwnerRole::Owners };
+        let formers = OwnerRole::PREVIOUS.into_iter().zip(self.formers);
+        let all = formers.chain([(role, self.owner)]);
+        all.filter_map(|(role, number)| Some((role, number?)))
+    }
+
+    /// Adds the meaning of an element of a map. Returns false if the state contradicts it, or if the set has no slots.
+    pub(super) fn add(&mut self, role: OwnerRole, number: OwnerNumber) -> bool {
+        let place = match role {
+            OwnerRole::Owners | OwnerRole::Former => {
+                let was_here = role == OwnerRole::Former;
+                // An interrupted dump starts again, so that an element may be seen twice.
+                if self.owner.is_some() && self.was_here != was_here {
+                    return false;
+                }
+                self.was_here = was_here;
+                &mut self.owner
             }
-            (Self::Here, None) => Self::Here,
-        }
+            OwnerRole::Previous(index) => &mut self.formers[usize::from(index).min(FORMER_OWNERS - 1)],
+            OwnerRole::Workloads | OwnerRole::BySource | OwnerRole::ByPort => return false,
+        };
+        let is_equal = place.is_none_or(|present| present == number);
+        *place = Some(number);
+        is_equal
     }
 
-    /// Returns the map that contains the slot, and the owner in it; `None` if no map does.
-    const fn entry(self) -> Option<(OwnerRole, OwnerNumber)> {
-        match self {
-            Self::Here => None,
-            Self::HereAfter(former) => Some((OwnerRole::Previous, former)),
-            Self::Elsewhere(owner) => Some((OwnerRole::Owners, owner)),
-            Self::LeftFor(owner) => Some((OwnerRole::Former, owner)),
-        }
-    }
-
-    /// Returns the state that an element of a map means; `None` if the set has no slots.
-    pub(super) const fn of_entry(role: OwnerRole, owner: OwnerNumber) -> Option<Self> {
-        match role {
-            OwnerRole::Owners => Some(Self::Elsewhere(owner)),
-            OwnerRole::Former => Some(Self::LeftFor(owner)),
-            OwnerRole::Previous => Some(Self::HereAfter(owner)),
-            OwnerRole::Workloads | OwnerRole::BySource | OwnerRole::ByPort => None,
-        }
-    }
-
-    /// Returns the other node of the state, if there is one.
-    pub(super) fn number(self) -> Option<OwnerNumber> {
-        self.entry().map(|(_, number)| number)
+    /// Returns the other nodes of the state.
+    pub(super) fn numbers(self) -> impl Iterator<Item = OwnerNumber> {
+        self.entries().map(|(_, number)| number)
     }
 }
 
@@ -93,20 +109,19 @@ impl FrontendOwners {
         owners: &[Option<IpAddr>],
         numbers: &OwnerNumbers,
     ) -> Option<Self> {
+        // A node that is lost has no slots any more.
+        let alive: BTreeSet<_> =
+            owners.iter().flatten().filter_map(|hop| numbers.get(hop)).copied().collect();
+        // Slots have no meaning for connections before the frontend took the two-stage path.
+        let before = held.filter(|held| held.choice == Some(choice));
         let mut slots = Vec::with_capacity(owners.len());
         for (slot, owner) in owners.iter().enumerate() {
             let owner = match owner {
                 Some(hop) => Some(*numbers.get(hop)?),
                 None => None,
             };
-            // Slots have no meaning for connections before the frontend took the two-stage path.
-            let before = held.filter(|held| held.choice == Some(choice));
-            let before = before.and_then(|held| held.slots.get(slot)).copied();
-            slots.push(match (before, owner) {
-                (Some(before), owner) => before.after(owner),
-                (None, Some(owner)) => SlotOwner::Elsewhere(owner),
-                (None, None) => SlotOwner::Here,
-            });
+            let before = before.and_then(|held| held.slots.get(slot));
+            slots.push(before.map_or(SlotOwner::new(owner), |before| before.after(owner, &alive)));
         }
         Some(Self { choice: Some(choice), slots })
     }
@@ -121,10 +136,13 @@ impl FrontendOwners {
         });
         let method =
             role.map(|role| OwnerElement { set: OwnerSet { role, family }, key: key.clone(), mark: None });
-        let slots = (0u32..).zip(&self.slots).filter_map(|(slot, owner)| {
-            let (role, number) = owner.entry()?;
+        let slots = (0u32..).zip(&self.slots).flat_map(|(slot, owner)| {
             let key = [&key[..], &slot.to_ne_bytes()].concat();
-            Some(OwnerElement { set: OwnerSet { role, family }, key, mark: Some(number.mark()) })
+            owner.entries().map(move |(role, number)| OwnerElement {
+                set: OwnerSet { role, family },
+                key: key.clone(),
+                mark: Some(number.mark()),
+            })
         });
         slots.chain(method).collect()
     }
@@ -136,27 +154,60 @@ mod tests {
 
     const ONE: OwnerNumber = OwnerNumber(1);
     const TWO: OwnerNumber = OwnerNumber(2);
+    const FOUR: [OwnerNumber; 4] = [ONE, TWO, OwnerNumber(3), OwnerNumber(4)];
 
-    /// Both the old and the new owner of a slot know each other, also after the slot returned.
+    fn shown(state: SlotOwner) -> String {
+        let all = state.entries().map(|(role, number)| format!("{role:?} {}", number.0));
+        all.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Follows a slot from owner to owner; 0 is this node.
+    fn history(owners: &[u16], alive: &[OwnerNumber]) -> SlotOwner {
+        let alive = alive.iter().copied().collect();
+        let mut owners = owners.iter().map(|number| (*number > 0).then_some(OwnerNumber(*number)));
+        let first = SlotOwner::new(owners.next().unwrap());
+        owners.fold(first, |state, owner| state.after(owner, &alive))
+    }
+
+    /// The old and the new owner of a slot know each other, also after the slot returned, and the new owner knows all
+    /// former ones, latest first.
     #[test]
     fn owners_of_a_moved_slot_know_each_other() {
-        let elsewhere = SlotOwner::Elsewhere(ONE);
-        assert_eq!(SlotOwner::Here.after(None), SlotOwner::Here);
-        assert_eq!(SlotOwner::Here.after(Some(ONE)), SlotOwner::LeftFor(ONE));
-        assert_eq!(SlotOwner::LeftFor(ONE).after(Some(TWO)), SlotOwner::LeftFor(TWO));
-        assert_eq!(SlotOwner::LeftFor(ONE).after(None), SlotOwner::HereAfter(ONE));
-        assert_eq!(SlotOwner::HereAfter(ONE).after(None), SlotOwner::HereAfter(ONE));
-        assert_eq!(SlotOwner::HereAfter(ONE).after(Some(TWO)), SlotOwner::LeftFor(TWO));
-        assert_eq!(elsewhere.after(Some(TWO)), SlotOwner::Elsewhere(TWO), "this node never had it");
-        assert_eq!(elsewhere.after(None), SlotOwner::HereAfter(ONE));
+        for (owners, state) in [
+            (&[0, 0][..], ""),
+            (&[0, 1], "Former 1"),
+            (&[0, 1, 2], "Previous(0) 1, Former 2"),
+            (&[0, 1, 0], "Previous(0) 1"),
+            (&[0, 1, 0, 0, 2, 0], "Previous(0) 2, Previous(1) 1"),
+            (&[1, 2], "Previous(0) 1, Owners 2"),
+            (&[1, 2, 1], "Previous(0) 2, Owners 1"),
+            (&[1, 2, 0], "Previous(0) 2, Previous(1) 1"),
+            (&[1, 2, 3, 4, 0], "Previous(0) 4, Previous(1) 3, Previous(2) 2"),
+        ] {
+            assert_eq!(shown(history(owners, &FOUR)), state, "{owners:?}");
+        }
+    }
+
+    /// A node without slots is asked last, and is forgotten before others, but not at once.
+    #[test]
+    fn lost_owners_are_asked_last() {
+        assert_eq!(shown(history(&[1, 2, 0], &[ONE])), "Previous(0) 1, Previous(1) 2");
+        let rest = shown(history(&[1, 2, 3, 4, 0], &[ONE, TWO]));
+        assert_eq!(rest, "Previous(0) 2, Previous(1) 1, Previous(2) 4");
     }
 
     #[test]
     fn states_are_read_back_from_the_maps_that_contain_them() {
-        for state in [SlotOwner::HereAfter(ONE), SlotOwner::Elsewhere(TWO), SlotOwner::LeftFor(ONE)] {
-            let (role, number) = state.entry().unwrap();
-            assert_eq!(SlotOwner::of_entry(role, number), Some(state));
+        for owners in [&[0][..], &[0, 1], &[1, 2, 0], &[1, 2, 3], &[0, 2, 1]] {
+            let state = history(owners, &FOUR);
+            let mut read = SlotOwner::default();
+            for _ in 0..2 {
+                assert!(state.entries().all(|(role, number)| read.add(role, number)));
+            }
+            assert_eq!(read, state);
         }
-        assert_eq!(SlotOwner::Here.entry(), None);
+        let mut state = history(&[1], &FOUR);
+        assert!(!state.add(OwnerRole::Owners, TWO));
+        assert!(!state.add(OwnerRole::Former, ONE));
     }
 }

@@ -51,6 +51,7 @@ impl Ours {
             is_draining: false,
             peers,
             advertisements: BTreeMap::new(),
+            blocks: BTreeMap::new(),
         };
         namespace.run(move || {
             let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

@@ -52,7 +52,10 @@ pub fn plan(resource: Resource, entry: &HttpEntry, sources: HttpSources<'_>, now
             json!({ "conditions": merged(object, items(object, "/status/conditions"), accepted, now) })
         }
         Resource::Gateway => gateway(entry, sources, now)?,
-        Resource::HttpRoute | Resource::GrpcRoute => json!({ "parents": parents(entry, sources, now)? }),
+        Resource::HttpRoute | Resource::GrpcRoute => {
+            json!({ "parents": parents(entry, Kind::HttpRoute, sources, now)? })
+        }
+        Resource::TlsRoute => json!({ "parents": parents(entry, Kind::TlsRoute, sources, now)? }),
         Resource::Ingress => {
             let addresses = addresses(entry, sources);
             let list: Vec<_> = addresses.iter().map(|address| json!({ "ip": address })).collect();
@@ -226,12 +229,12 @@ fn of_tidegate(state: &Value, at: &str, of: &'static str, true_reason: &str) -> 
 }
 
 /// Returns the parents of a route in its status: those of other controllers as they are, and those of Tidegate.
-fn parents(entry: &HttpEntry, sources: HttpSources<'_>, now: &str) -> Option<Vec<Value>> {
+fn parents(entry: &HttpEntry, kind: Kind, sources: HttpSources<'_>, now: &str) -> Option<Vec<Value>> {
     let object = &entry.object;
     let shown = items(object, "/status/parents");
     let is_own = |parent: &&Value| text(parent, "/controllerName") == HTTP_CONTROLLER;
     let mut all: Vec<_> = shown.iter().filter(|parent| !is_own(parent)).cloned().collect();
-    let stored = stored(entry, Kind::HttpRoute, sources);
+    let stored = stored(entry, kind, sources);
     for parent in &entry.parents {
         let refused = match &stored {
             Some(Err(message)) if parent.refused.is_none() => {

@@ -41,13 +41,14 @@ const METALLB: [(&str, &str); 6] = [
 ];
 
 /// Kinds of HTTP routing, with API prefix and plural.
-pub(crate) const HTTP: [(&str, &str); 7] = [
+pub(crate) const HTTP: [(&str, &str); 8] = [
     ("apis/networking.k8s.io/v1", "ingressclasses"),
     ("apis/networking.k8s.io/v1", "ingresses"),
     ("apis/gateway.networking.k8s.io/v1", "gatewayclasses"),
     ("apis/gateway.networking.k8s.io/v1", "gateways"),
     ("apis/gateway.networking.k8s.io/v1", "httproutes"),
     ("apis/gateway.networking.k8s.io/v1", "grpcroutes"),
+    ("apis/gateway.networking.k8s.io/v1alpha3", "tlsroutes"),
     ("apis/gateway.networking.k8s.io/v1", "referencegrants"),
 ];
 

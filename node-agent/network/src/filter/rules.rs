@@ -1,0 +1,102 @@
+//! Rules of the chains of the table. Does no I/O.
+
+use kernel::nftables::{
+    expr::{Expr, Meta, Register, VerdictExpr},
+    nfproto,
+};
+use model::primitives::net::IpFamily;
+
+use super::FilterSet;
+use crate::routes::PORT;
+
+/// Transport protocol number of UDP.
+const UDP: u8 = 17;
+/// Index that the kernel reports if packets to a source address do not leave through the inbound interface.
+const NO_INTERFACE: [u8; 4] = [0; 4];
+/// Bits of the last word of the name of an interface that distinguish names of 13 characters: all that every letter and
+/// digit has in common, and all bits of the following characters.
+const LAST_WORD_MASK: [u8; 4] = [0x20, 0xff, 0xff, 0xff];
+/// Last word of a name of 13 characters after the mask.
+const LAST_WORD: [u8; 4] = [0x20, 0, 0, 0];
+
+/// Returns the rules that masquerade packets from `sources` to addresses outside of `inside`.
+pub(super) fn outgoing(sources: FilterSet, inside: FilterSet) -> [Vec<Expr>; 2] {
+    let is_family = is_family(sources.family);
+    let to_inside = [
+        Expr::LoadDestination(sources.family, Register(1)),
+        in_set(inside),
+        Expr::Verdict(VerdictExpr::Accept),
+    ];
+    let to_outside = [Expr::LoadSource(sources.family, Register(1)), in_set(sources), Expr::Masquerade];
+    [
+        is_family.iter().cloned().chain(to_inside).collect(),
+        is_family.iter().cloned().chain(to_outside).collect(),
+    ]
+}
+
+/// Returns the rules for packets to this machine: only `nodes` may send to the tunnel port.
+pub(super) fn tunnel(nodes: FilterSet) -> [Vec<Expr>; 2] {
+    let family = nodes.family;
+    let to_port: Vec<_> = is_family(family).into_iter().chain(to_tunnel_port()).collect();
+    let of_node = [Expr::LoadSource(family, Register(1)), in_set(nodes), Expr::Verdict(VerdictExpr::Accept)];
+    let accepted = to_port.iter().cloned().chain(of_node).collect();
+    [accepted, to_port.into_iter().chain([Expr::Verdict(VerdictExpr::Drop)]).collect()]
+}
+
+/// Returns the rule for forwarded packets that drops those of workloads to the tunnel port of any machine. Masquerading
+/// gives such packets the address of this node, which other nodes accept.
+pub(super) fn workload_tunnel() -> Vec<Expr> {
+    let drop = [Expr::Verdict(VerdictExpr::Drop)];
+    of_workload().into_iter().chain(to_tunnel_port()).chain(drop).collect()
+}
+
+/// Returns the rules for forwarded packets that drop those to the tunnel ports of `nodes` from other sources, such as
+/// clients of a Service whose endpoint is such a port. Address translation can give them the address of this node.
+pub(super) fn forwarded_tunnel(nodes: FilterSet) -> [Vec<Expr>; 2] {
+    let family = nodes.family;
+    let to_port: Vec<_> = is_family(family).into_iter().chain(to_tunnel_port()).collect();
+    let from_node =
+        [Expr::LoadSource(family, Register(1)), in_set(nodes), Expr::Verdict(VerdictExpr::Accept)];
+    let to_node =
+        [Expr::LoadDestination(family, Register(1)), in_set(nodes), Expr::Verdict(VerdictExpr::Drop)];
+    [to_port.iter().cloned().chain(from_node).collect(), to_port.into_iter().chain(to_node).collect()]
+}
+
+/// Returns the rule that drops packets of a workload whose source address is not one of the workload. The link-local address
+/// of a workload passes, because its network is on the interface; so do duplicate address detection and DHCP, whose
+/// packets have no source address and which the kernel does not look up.
+pub(super) fn foreign_source() -> Vec<Expr> {
+    let no_route =
+        [Expr::LoadReversePath(Register(1)), Expr::equal(1, &NO_INTERFACE), Expr::Verdict(VerdictExpr::Drop)];
+    of_workload().into_iter().chain(no_route).collect()
+}
+
+/// Returns expressions that match packets from the interface of a workload, by the form of its name
+/// ([`crate::attach::names::is_host_interface`]).
+fn of_workload() -> [Expr; 5] {
+    let last = Register::word(3);
+    [
+        Expr::LoadMeta(Meta::InboundInterface, Register(1)),
+        Expr::equal(1, b"tg"),
+        Expr::unequal(1, b"tg-"),
+        Expr::Bitwise { register: last, mask: u32::from_ne_bytes(LAST_WORD_MASK), xor: 0 },
+        Expr::Compare { equal: true, from: last, value: LAST_WORD.to_vec() },
+    ]
+}
+
+fn is_family(family: IpFamily) -> [Expr; 2] {
+    [Expr::LoadMeta(Meta::NfProto, Register(1)), Expr::equal(1, &[nfproto(family)])]
+}
+
+fn to_tunnel_port() -> [Expr; 4] {
+    [
+        Expr::LoadMeta(Meta::L4Proto, Register(1)),
+        Expr::equal(1, &[UDP]),
+        Expr::LoadDestinationPort(Register(1)),
+        Expr::equal(1, &PORT.to_be_bytes()),
+    ]
+}
+
+fn in_set(set: FilterSet) -> Expr {
+    Expr::InSet { set: set.name().to_owned(), from: Register(1) }
+}
