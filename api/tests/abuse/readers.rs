@@ -207,8 +207,18 @@ async fn unread_watches_are_cut() {
         stream.write_all(request_of("/v1/watch?kinds=Service").as_bytes()).await.unwrap();
         watches.push(stream);
     }
-    let of_all = WATCHES as u64;
-    let stalled = until_all_are_cut(&site, |seen| seen.watchers > 0 || seen.stalled < of_all).await;
-    assert_eq!(stalled, of_all);
-    refused("unread watches", watches.len(), WATCHES);
+    until_all_are_cut(&site, |seen| seen.watchers > 0).await;
+    let (mut cut, mut rejected) = (0, 0);
+    for mut stream in watches {
+        let answer = rest(&mut stream).await;
+        match status(&answer) {
+            // 503: it waited 30 s for its turn, as on a loaded machine.
+            429 | 503 => rejected += 1,
+            200 | 0 => cut += 1,
+            other => panic!("{other}: {}", answer.chars().take(1000).collect::<String>()),
+        }
+    }
+    let stalled = other_client(&site, 1_000_000).await.stalled;
+    assert!(stalled == cut && cut >= 8, "{cut} watches, {stalled} connections");
+    refused("unread watches", usize::try_from(cut).unwrap() + rejected, WATCHES);
 }
