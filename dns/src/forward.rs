@@ -1,13 +1,14 @@
 //! Forwarding of questions to upstream servers, with a cache.
 //!
-//! A question whose response is cached is answered at once. Other questions wait until an upstream server responds:
-//! equal ones together, and different ones in a queue of limited length. If the servers fail or take too long, an
-//! expired response is served (RFC 8767).
+//! A question whose response is cached is answered at once. Other questions wait until an upstream server responds, for a limited
+//! time: equal ones together, and different ones in a queue of limited length for each zone of upstream servers, so that servers that
+//! do not respond delay no question for others. If the servers fail or take too long, an expired response is served (RFC 8767).
 
 mod cache;
 mod exchange;
 mod explain;
 mod flights;
+mod health;
 mod loops;
 pub(crate) mod lru;
 mod order;
@@ -32,7 +33,7 @@ pub(crate) use self::{cache::CacheOptions, explain::ForwardedName, upstream::For
 use self::{
     cache::{Cache, LookupResult},
     flights::{FlightLimits, Flights, JoinResult},
-    zones::UpstreamZones,
+    zones::{NameServers, UpstreamZones},
 };
 use crate::{
     args::{UpstreamPolicy, UpstreamSetting},
@@ -40,14 +41,14 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Limits on questions that wait for upstream servers.
-const LIMITS: FlightLimits = FlightLimits { asked: 1000, waiting: 10_000 };
+/// Limits on questions that wait for the upstream servers of one zone.
+const LIMITS: FlightLimits = FlightLimits { asked: 1000, waiting: 10_000, time: QUESTION_TIME_MAX };
+/// Maximum time for a question, in the queue and with all upstream servers. Resolvers repeat a question after 5 s.
+const QUESTION_TIME_MAX: Duration = Duration::from_secs(5);
 /// Time after which an expired response is served instead of waiting longer (RFC 8767 §5).
 const STALE_DELAY: Duration = Duration::from_millis(1800);
 /// Interval of checks for loops, which include only servers that may have one.
 const LOOP_CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum time for which a client waits in the queue and for the upstream servers.
-const WAITING_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Client of the upstream servers. Clones share all state.
 #[derive(Debug, Clone)]
@@ -64,7 +65,8 @@ struct ForwarderCore {
 #[derive(Debug)]
 struct ForwarderState {
     cache: Cache,
-    flights: Flights<oneshot::Sender<SharedReply>>,
+    /// Waiting questions of each zone.
+    flights: Vec<Flights<oneshot::Sender<SharedReply>>>,
 }
 
 /// Response of the upstream servers for all clients that wait for it; `None` if they failed.
@@ -97,9 +99,11 @@ impl Forwarder {
         if upstreams.is_empty() {
             return None;
         }
-        let state = ForwarderState { cache: Cache::new(options), flights: Flights::new(LIMITS) };
+        let upstreams = UpstreamZones::new(upstreams, policy, tls, options.ttl_limits);
+        let flights = std::iter::repeat_with(|| Flights::new(LIMITS)).take(upstreams.len()).collect();
+        let state = ForwarderState { cache: Cache::new(options), flights };
         Some(Self(Arc::new(ForwarderCore {
-            upstreams: UpstreamZones::new(upstreams, policy, tls, options.ttl_limits),
+            upstreams,
             start: Instant::now(),
             state: Mutex::new(state),
             metrics,
@@ -114,13 +118,15 @@ impl Forwarder {
     /// Returns the cached response to a question, if the upstream servers need not be asked first. Renews a response
     /// in the background that is about to expire.
     pub(crate) fn cached(&self, key: &QuestionKey) -> Option<ForwardedReply> {
-        let mut state = self.0.lock();
+        let NameServers { place, zone, .. } = self.0.upstreams.of(&key.name)?;
+        let ForwarderState { cache, flights } = &mut *self.0.lock();
         let now = self.0.now();
-        match state.cache.find_in(key, self.0.zone_of(key), now) {
+        match cache.find_in(key, zone, now) {
             LookupResult::Fresh { served, is_due } => {
-                if is_due && state.flights.join(key, now, None) == JoinResult::Ask {
+                let flights = flights.get_mut(place).filter(|_| is_due);
+                if flights.is_some_and(|flights| flights.join(key, now, None) == JoinResult::Ask) {
                     self.0.metrics.cache_renewals.inc();
-                    self.spawn(key.clone());
+                    self.spawn(key.clone(), now);
                 }
                 Some(ForwardedReply::cached(served))
             }
@@ -146,10 +152,15 @@ impl Forwarder {
     /// Returns an error if no upstream server responds and nothing is cached, or too many questions wait.
     pub(crate) async fn ask(&self, key: &QuestionKey) -> Result<ForwardedReply, ForwardError> {
         let (sender, receiver) = oneshot::channel();
+        let unanswered = ForwardError::Unanswered(None);
+        let Some(NameServers { place, zone, .. }) = self.0.upstreams.of(&key.name) else {
+            return Err(unanswered);
+        };
         let patience = {
-            let mut state = self.0.lock();
+            let ForwarderState { cache, flights } = &mut *self.0.lock();
+            let Some(flights) = flights.get_mut(place) else { return Err(unanswered) };
             let now = self.0.now();
-            let found = state.cache.find_in(key, self.0.zone_of(key), now);
+            let found = cache.find_in(key, zone, now);
             let stale = match found {
                 LookupResult::Fresh { served, .. } | LookupResult::Stale { served, is_due: false } => {
                     return Ok(ForwardedReply::cached(served));
@@ -157,16 +168,16 @@ impl Forwarder {
                 LookupResult::Stale { served, is_due: true } => Some(served),
                 LookupResult::Missing => None,
             };
-            let start = match (state.flights.join(key, now, Some(sender)), &stale) {
+            let start = match (flights.join(key, now, Some(sender)), &stale) {
                 (JoinResult::Ask, _) => {
-                    self.spawn(key.clone());
+                    self.spawn(key.clone(), now);
                     now
                 }
                 (JoinResult::Wait(start), _) => start,
                 (JoinResult::Full, Some(stale)) => return Ok(ForwardedReply::cached(stale.clone())),
                 (JoinResult::Full, None) => return Err(ForwardError::Busy),
             };
-            if stale.is_some() { (start + STALE_DELAY).saturating_sub(now) } else { WAITING_TIME_MAX }
+            if stale.is_some() { (start + STALE_DELAY).saturating_sub(now) } else { QUESTION_TIME_MAX }
         };
         let outcome = timeout(patience, receiver).await.ok().and_then(Result::ok).flatten();
         if let Some(reply) = outcome.as_ref().filter(|reply| reply.kind != ReplyKind::Failure) {
@@ -181,7 +192,7 @@ impl Forwarder {
                 let served = ServedReply { bytes: failure.aged(0), is_stale: false };
                 Ok(ForwardedReply { served, is_from_upstream: true })
             }
-            (LookupResult::Missing, None) => Err(ForwardError::Unanswered(None)),
+            (LookupResult::Missing, None) => Err(unanswered),
         }
     }
 
@@ -204,19 +215,19 @@ impl Forwarder {
         }
     }
 
-    /// Asks the upstream servers in the background, and then the questions in the queue, one after another. Goes on if
-    /// the client that asked first is gone.
-    fn spawn(&self, key: QuestionKey) {
+    /// Asks the upstream servers in the background a question of which the first client came at `start`, and then those in the queue
+    /// of its zone, one after another. Goes on if the client that asked first is gone.
+    fn spawn(&self, key: QuestionKey, start: Duration) {
         let shared = Arc::clone(&self.0);
         tokio::spawn(async move {
-            let mut next = Some(key);
-            while let Some(key) = next {
+            let mut next = Some((key, start));
+            while let Some((key, start)) = next
+                && let Some(NameServers { place, upstreams, .. }) = shared.upstreams.of(&key.name)
+            {
                 shared.metrics.upstream_questions.inc();
-                let outcome = match shared.upstreams.of(&key.name) {
-                    Some((_, upstreams)) => upstreams.ask(&key).await,
-                    None => Err(ForwardError::Unanswered(None)),
-                };
-                next = shared.end(&key, outcome);
+                let deadline = shared.start + start + QUESTION_TIME_MAX;
+                let outcome = upstreams.ask(&key, deadline).await;
+                next = shared.end(place, &key, outcome);
             }
         });
     }
@@ -228,18 +239,18 @@ impl ForwarderCore {
         self.start.elapsed()
     }
 
-    /// Returns the zone whose servers are asked for a question. The absence of a name outside of it is no absence of the
-    /// names in the zone, which other servers know.
-    fn zone_of<'a>(&'a self, key: &'a QuestionKey) -> &'a Name {
-        self.upstreams.of(&key.name).map_or(&key.name, |(zone, _)| zone)
-    }
-
     fn lock(&self) -> MutexGuard<'_, ForwarderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stores the response to a question and passes it to all clients that wait for it. Returns the next question.
-    fn end(&self, key: &QuestionKey, outcome: Result<Reply, ForwardError>) -> Option<QuestionKey> {
+    /// Stores the response to a question for the zone at `place` and passes it to all clients that wait for it. Returns the next
+    /// question for the zone, with the time of its first client.
+    fn end(
+        &self,
+        place: usize,
+        key: &QuestionKey,
+        outcome: Result<Reply, ForwardError>,
+    ) -> Option<(QuestionKey, Duration)> {
         let outcome =
             outcome.inspect_err(|error| tracing::debug!(%error, name = %key.name, "a question failed"));
         let reply = outcome.ok().map(Arc::new);
@@ -255,8 +266,8 @@ impl ForwarderCore {
                 state.cache.fail(key, now);
             }
         }
-        let (clients, next) = state.flights.end(key);
-        self.metrics.set_cache(state.cache.sizes(), state.flights.asked());
+        let (clients, next) = state.flights.get_mut(place).map(|flights| flights.end(key, now))?;
+        self.metrics.set_cache(state.cache.sizes(), state.flights.iter().map(Flights::asked).sum());
         drop(state);
         for client in clients {
             // A client that is gone needs no response.
@@ -265,3 +276,6 @@ impl ForwarderCore {
         next
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use std::{io, net::SocketAddr, time::Duration};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpStream, UdpSocket},
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, timeout_at},
 };
 
 use super::upstream::RESPONSE_TIME_MAX;
@@ -42,15 +42,17 @@ enum DatagramKind {
 /// `random` returns random bits.
 ///
 /// # Errors
-/// Returns an error without a response of the server in time.
+/// Returns an error without a response of the server in time, which ends at `deadline` at the latest.
 pub(super) async fn exchange(
     server: SocketAddr,
     packet: &[u8],
+    deadline: Instant,
     random: impl FnMut() -> u64,
 ) -> io::Result<Vec<u8>> {
-    match timeout(RESPONSE_TIME_MAX, over_udp(server, packet, random)).await?? {
+    let end = || deadline.min(Instant::now() + RESPONSE_TIME_MAX);
+    match timeout_at(end(), over_udp(server, packet, random)).await?? {
         Some(response) => Ok(response),
-        None => timeout(RESPONSE_TIME_MAX, over_tcp(server, packet)).await?,
+        None => timeout_at(end(), over_tcp(server, packet)).await?,
     }
 }
 
@@ -263,9 +265,10 @@ mod tests {
                 stream.write_all(&response).await.unwrap();
                 std::future::pending::<()>().await;
             };
+            let deadline = Instant::now() + 2 * RESPONSE_TIME_MAX;
             let random = || std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
             let outcome = tokio::select! {
-                outcome = exchange(address, QUESTION, random) => outcome,
+                outcome = exchange(address, QUESTION, deadline, random) => outcome,
                 () = over_tcp => unreachable!("the server never ends"),
             };
             let (packet, port) = server.join().unwrap();

@@ -10,7 +10,7 @@ use hickory_proto::{
 use model::wire::dns_server::DnsUpstreamState;
 use serde::Serialize;
 
-use super::{Forwarder, cache::CachedReply, upstream::UpstreamStatus};
+use super::{Forwarder, cache::CachedReply, upstream::UpstreamStatus, zones::NameServers};
 use crate::message::QuestionKey;
 
 /// Name that is asked of upstream servers, with their states and the cached response.
@@ -72,7 +72,7 @@ impl Forwarder {
     /// Explains the handling of a question. `None` if no server is asked for the name. Uses nothing in the cache.
     pub(crate) fn explain(&self, name: &Name, record_type: RecordType) -> Option<ForwardedName> {
         let key = QuestionKey::plain(name, record_type);
-        let (zone, upstreams) = self.0.upstreams.of(&key.name)?;
+        let NameServers { zone, upstreams, .. } = self.0.upstreams.of(&key.name)?;
         let cached = self.0.lock().cache.inspect(&key, zone, self.0.now());
         let policy = upstreams.policy().to_possible_value();
         Some(ForwardedName {

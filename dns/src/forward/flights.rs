@@ -1,5 +1,5 @@
-//! Questions that wait for upstream servers: each key is asked once at a time, a limited number of keys are asked at
-//! once, and the others wait in a queue of limited length.
+//! Questions that wait for the upstream servers of one zone: each key is asked once at a time, a limited number of keys are asked
+//! at once, and the others wait in a queue of limited length for a limited time.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,6 +15,8 @@ pub(super) struct FlightLimits {
     pub(super) asked: usize,
     /// Maximum number of waiting clients of all keys.
     pub(super) waiting: usize,
+    /// Maximum time from the first client of a key to its end. A key that waits longer in the queue is not asked any more.
+    pub(super) time: Duration,
 }
 
 /// Questions that wait, with their clients of type `W`.
@@ -74,11 +76,28 @@ impl<W> Flights<W> {
         JoinResult::Wait(now)
     }
 
-    /// Ends a question. Returns its clients, and the next question that the caller must ask.
-    pub(super) fn end(&mut self, key: &QuestionKey) -> (Vec<W>, Option<QuestionKey>) {
+    /// Ends a question. Returns its clients, and the next question that the caller must ask, with the time of its first client. Drops
+    /// the questions that waited in the queue for too long, with their clients.
+    pub(super) fn end(
+        &mut self,
+        key: &QuestionKey,
+        now: Duration,
+    ) -> (Vec<W>, Option<(QuestionKey, Duration)>) {
+        let clients = self.remove(key);
+        while let Some(next) = self.queue.pop_front() {
+            match self.flights.get(&next).map(|flight| flight.start) {
+                Some(start) if now < start + self.limits.time => return (clients, Some((next, start))),
+                Some(_) | None => drop(self.remove(&next)),
+            }
+        }
+        (clients, None)
+    }
+
+    /// Removes a question and returns its clients.
+    fn remove(&mut self, key: &QuestionKey) -> Vec<W> {
         let clients = self.flights.remove(key).map(|flight| flight.clients).unwrap_or_default();
         self.waiting -= clients.len();
-        (clients, self.queue.pop_front())
+        clients
     }
 }
 
@@ -100,15 +119,15 @@ mod tests {
         /// its question, exactly once.
         #[test]
         fn every_client_gets_its_answer(steps in prop::collection::vec((0_u8..8, any::<bool>()), 0..200)) {
-            let limits = FlightLimits { asked: 3, waiting: 12 };
+            let limits = FlightLimits { asked: 3, waiting: 12, time: Duration::from_secs(1) };
             let mut flights = Flights::new(limits);
             let mut asked = BTreeSet::new();
             let mut expected: BTreeMap<u8, Vec<usize>> = BTreeMap::new();
             let end = |flights: &mut Flights<usize>, asked: &mut BTreeSet<u8>, expected: &mut BTreeMap<u8, Vec<usize>>, number: u8| {
-                let (clients, next) = flights.end(&key(number));
+                let (clients, next) = flights.end(&key(number), Duration::ZERO);
                 assert!(asked.remove(&number));
                 assert_eq!(clients, expected.remove(&number).unwrap());
-                if let Some(next) = next {
+                if let Some((next, _)) = next {
                     assert!(asked.insert((0..8).find(|number| key(*number) == next).unwrap()));
                 }
             };
@@ -139,10 +158,29 @@ mod tests {
     /// A renewal does not wait behind the questions of clients.
     #[test]
     fn renewals_do_not_wait() {
-        let mut flights = Flights::<u8>::new(FlightLimits { asked: 1, waiting: 4 });
+        let time = Duration::from_secs(5);
+        let mut flights = Flights::<u8>::new(FlightLimits { asked: 1, waiting: 4, time });
         assert_eq!(flights.join(&key(1), Duration::ZERO, None), JoinResult::Ask);
         assert_eq!(flights.join(&key(2), Duration::ZERO, None), JoinResult::Full);
         assert_eq!(flights.join(&key(1), Duration::from_secs(1), Some(7)), JoinResult::Wait(Duration::ZERO));
-        assert_eq!(flights.end(&key(1)), (vec![7], None));
+        assert_eq!(flights.end(&key(1), Duration::from_secs(1)), (vec![7], None));
+    }
+
+    /// A question whose clients have given up is not asked; the next one in the queue is.
+    #[test]
+    fn questions_wait_in_the_queue_for_a_limited_time() {
+        let time = Duration::from_secs(5);
+        let mut flights = Flights::<u8>::new(FlightLimits { asked: 1, waiting: 8, time });
+        let at = Duration::from_secs;
+        assert_eq!(flights.join(&key(1), at(0), Some(1)), JoinResult::Ask);
+        assert_eq!(flights.join(&key(2), at(1), Some(2)), JoinResult::Wait(at(1)));
+        assert_eq!(flights.join(&key(2), at(5), Some(3)), JoinResult::Wait(at(1)));
+        assert_eq!(flights.join(&key(3), at(2), Some(4)), JoinResult::Wait(at(2)));
+        assert_eq!(flights.end(&key(1), at(6)), (vec![1], Some((key(3), at(2)))));
+        assert_eq!((flights.waiting, flights.asked()), (1, 1));
+        assert_eq!(flights.join(&key(2), at(6), Some(5)), JoinResult::Wait(at(6)));
+        assert_eq!(flights.end(&key(3), at(6)), (vec![4], Some((key(2), at(6)))));
+        assert_eq!(flights.end(&key(2), at(6)), (vec![5], None));
+        assert_eq!((flights.waiting, flights.asked()), (0, 0));
     }
 }

@@ -13,11 +13,13 @@ use std::{
 
 use hickory_proto::rr::Name;
 use model::wire::dns_server::{DnsUpstream, DnsUpstreamState};
+use nix::errno::Errno;
 use rustls::ClientConfig;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
     exchange::exchange,
+    health::ServerHealth,
     loops::LoopGuard,
     order::{ServerRank, order},
     tls::TlsServer,
@@ -29,8 +31,11 @@ use crate::{
 
 /// Maximum time for the response of one server.
 pub(super) const RESPONSE_TIME_MAX: Duration = Duration::from_secs(2);
-/// Time for which a server that did not respond is asked after the others.
-const AVOIDANCE: Duration = Duration::from_secs(10);
+/// Minimum time of a question without a response that counts as a failure of the server. A question that waited in the queue may have
+/// less time.
+const BLAMED_TIME_MIN: Duration = Duration::from_secs(1);
+/// Delay after an error of this machine, such as a lack of files, before the servers are asked again.
+const LOCAL_ERROR_PAUSE: Duration = Duration::from_millis(50);
 /// Part of the difference by which a response time changes the average: one of this number.
 const AVERAGE_PART: u32 = 8;
 
@@ -63,7 +68,7 @@ struct Upstream {
 /// Results of earlier questions to a server.
 #[derive(Debug, Default)]
 struct UpstreamHistory {
-    avoided_until: Option<Instant>,
+    health: ServerHealth,
     /// Moving average of the response times. `None` before the first response.
     response_time: Option<Duration>,
 }
@@ -74,6 +79,16 @@ pub(super) struct UpstreamStatus {
     pub(super) server: DnsUpstream,
     /// Moving average of the response times. `None` before the first response.
     pub(super) response_time: Option<Duration>,
+}
+
+/// Outcome of a question to one server.
+#[derive(Debug)]
+enum ServerOutcome {
+    Reply(Reply),
+    /// The response has no meaning.
+    Malformed,
+    /// There is no response.
+    Silent(io::Error),
 }
 
 /// Transport over which a server is asked.
@@ -124,46 +139,77 @@ impl Upstreams {
         Self { servers, policy, loops, ttl_limits, random: RandomWords::default() }
     }
 
-    /// Asks the servers one after another, in the order of the policy and first those that responded last time, and returns
-    /// the first response that is no failure.
+    /// Asks the servers one after another until `deadline`, in the order of the policy and first those that are not avoided, and
+    /// returns the first response that is no failure. Servers that do not respond are asked again, because packets may be lost.
     ///
     /// # Errors
     /// Returns an error if no server sent a valid response.
-    pub(super) async fn ask(&self, key: &QuestionKey) -> Result<Reply, ForwardError> {
+    pub(super) async fn ask(&self, key: &QuestionKey, deadline: Instant) -> Result<Reply, ForwardError> {
         let (mut failure, mut last) = (None, None);
-        for server in self.in_order(&mut fastrand::Rng::new()) {
-            let packet = key.encode(self.random.id()).ok_or(ForwardError::Malformed)?;
-            let start = Instant::now();
-            let response = server.exchange(&packet, &self.random).await;
-            let duration = start.elapsed();
-            server.note_outcome(response.as_ref().err());
-            match response.map(|response| Reply::parse(key, &response, self.ttl_limits)) {
-                Ok(Some(reply)) if reply.kind == ReplyKind::Failure => {
-                    server.note_time(RESPONSE_TIME_MAX);
-                    failure = failure.or(Some(reply));
-                }
-                Ok(Some(reply)) => {
-                    server.note_time(duration);
-                    return Ok(reply);
-                }
-                Ok(None) => {
-                    server.note_time(RESPONSE_TIME_MAX);
-                    tracing::debug!(
-                        upstream = server.setting,
-                        "the response of an upstream server is malformed"
-                    );
-                }
-                Err(error) => {
-                    server.note_time(RESPONSE_TIME_MAX);
-                    tracing::debug!(upstream = server.setting, %error, "an upstream server did not answer");
-                    if error.kind() == io::ErrorKind::TimedOut {
-                        self.loops.suspect(server.index);
+        let mut servers: Vec<_> = self.in_order(&mut fastrand::Rng::new()).collect();
+        while !servers.is_empty() && failure.is_none() && Instant::now() < deadline {
+            let mut again = Vec::new();
+            for server in servers {
+                match self.ask_one(server, key, deadline).await? {
+                    ServerOutcome::Reply(reply) if reply.kind == ReplyKind::Failure => {
+                        failure = failure.or(Some(reply));
                     }
-                    last = Some(error);
+                    ServerOutcome::Reply(reply) => return Ok(reply),
+                    ServerOutcome::Malformed => {}
+                    ServerOutcome::Silent(error) => {
+                        if is_local(&error) {
+                            sleep(LOCAL_ERROR_PAUSE).await;
+                        }
+                        if is_local(&error) || error.kind() == io::ErrorKind::TimedOut {
+                            again.push(server);
+                        }
+                        last = Some(error);
+                    }
                 }
             }
+            servers = again;
         }
         failure.ok_or(ForwardError::Unanswered(last))
+    }
+
+    /// Asks one server, and records the outcome.
+    async fn ask_one(
+        &self,
+        server: &Upstream,
+        key: &QuestionKey,
+        deadline: Instant,
+    ) -> Result<ServerOutcome, ForwardError> {
+        let packet = key.encode(self.random.id()).ok_or(ForwardError::Malformed)?;
+        let start = Instant::now();
+        server.history().health.begin(start);
+        let response = server.exchange(&packet, deadline, &self.random).await;
+        let duration = start.elapsed();
+        let response = match response {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::debug!(upstream = server.setting, %error, "an upstream server did not answer");
+                let is_timeout = error.kind() == io::ErrorKind::TimedOut;
+                if is_timeout {
+                    self.loops.suspect(server.index);
+                }
+                if !is_local(&error) && (!is_timeout || duration >= BLAMED_TIME_MIN) {
+                    server.note_failure(start, &error);
+                    server.note_time(RESPONSE_TIME_MAX);
+                }
+                return Ok(ServerOutcome::Silent(error));
+            }
+        };
+        server.history().health.succeed();
+        let reply = Reply::parse(key, &response, self.ttl_limits);
+        let is_good = reply.as_ref().is_some_and(|reply| reply.kind != ReplyKind::Failure);
+        server.note_time(if is_good { duration } else { RESPONSE_TIME_MAX });
+        Ok(reply.map_or_else(
+            || {
+                tracing::debug!(upstream = server.setting, "the response of an upstream server is malformed");
+                ServerOutcome::Malformed
+            },
+            ServerOutcome::Reply,
+        ))
     }
 
     /// Returns the servers in the order in which they are asked now, without those that have a loop.
@@ -181,8 +227,9 @@ impl Upstreams {
     /// Returns the servers with their states, in the order of the setting.
     pub(super) fn statuses(&self) -> Vec<UpstreamStatus> {
         let status = |server: &Upstream| {
-            let ServerRank { is_avoided, response_time, .. } = server.rank();
-            let state = match (self.loops.is_looping(server.index), is_avoided) {
+            let UpstreamHistory { health, response_time } = &*server.history();
+            let response_time = *response_time;
+            let state = match (self.loops.is_looping(server.index), health.is_failing()) {
                 (true, _) => DnsUpstreamState::Looping,
                 (false, true) => DnsUpstreamState::Failing,
                 (false, false) => DnsUpstreamState::Ok,
@@ -205,8 +252,15 @@ impl Upstreams {
             let Some(packet) = question.and_then(|question| question.encode(self.random.id())) else {
                 continue;
             };
-            // The response does not matter; there is none if the server does not know the name.
-            let _ = server.exchange(&packet, &self.random).await;
+            // Any response shows that the server works. There is none if the server does not know the name.
+            let deadline = Instant::now() + RESPONSE_TIME_MAX;
+            let has_responded = server.exchange(&packet, deadline, &self.random).await.is_ok();
+            let health = &mut server.history().health;
+            if has_responded {
+                health.succeed();
+            } else if health.is_failing() {
+                self.loops.suspect(server.index);
+            }
             match self.loops.end(server.index) {
                 Some(true) => tracing::error!(
                     upstream = server.setting,
@@ -238,10 +292,10 @@ impl RandomWords {
 }
 
 impl Upstream {
-    async fn exchange(&self, packet: &[u8], random: &RandomWords) -> io::Result<Vec<u8>> {
+    async fn exchange(&self, packet: &[u8], deadline: Instant, random: &RandomWords) -> io::Result<Vec<u8>> {
         match &self.transport {
-            UpstreamTransport::Plain(address) => exchange(*address, packet, || random.word()).await,
-            UpstreamTransport::Tls(server) => server.ask(packet).await,
+            UpstreamTransport::Plain(address) => exchange(*address, packet, deadline, || random.word()).await,
+            UpstreamTransport::Tls(server) => timeout_at(deadline, server.ask(packet)).await?,
         }
     }
 
@@ -250,9 +304,9 @@ impl Upstream {
     }
 
     fn rank(&self) -> ServerRank {
-        let UpstreamHistory { avoided_until, response_time } = *self.history();
-        let is_avoided = avoided_until.is_some_and(|until| Instant::now() < until);
-        ServerRank { index: self.index, is_avoided, response_time }
+        let UpstreamHistory { health, response_time } = &*self.history();
+        let is_avoided = health.is_avoided(Instant::now());
+        ServerRank { index: self.index, is_avoided, response_time: *response_time }
     }
 
     /// Adds the time of a response to the moving average. A failure counts as the maximum time.
@@ -265,14 +319,22 @@ impl Upstream {
         );
     }
 
-    /// Avoids the server for a time after an error. Logs the error of TLS, such as an invalid certificate, if the server
-    /// responded before: the server must be corrected, or its setting.
-    fn note_outcome(&self, error: Option<&io::Error>) {
-        let until = error.map(|_| Instant::now() + AVOIDANCE);
-        let before = std::mem::replace(&mut self.history().avoided_until, until);
-        let tls = error.and_then(|error| error.get_ref()?.downcast_ref::<rustls::Error>());
-        if let (None, Some(error)) = (before, tls) {
+    /// Records an error. Logs the error of TLS, such as an invalid certificate, if the server responded before: the server must
+    /// be corrected, or its setting.
+    fn note_failure(&self, start: Instant, error: &io::Error) {
+        let health = &mut self.history().health;
+        let was_failing = health.is_failing();
+        health.fail(start, Instant::now());
+        let is_tls = error.get_ref().is_some_and(|error| error.is::<rustls::Error>());
+        if is_tls && !was_failing {
             tracing::warn!(upstream = self.setting, %error, "an upstream server cannot be used over TLS");
         }
     }
+}
+
+/// Returns true if an error is one of this machine, and not of the server.
+fn is_local(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(Errno::from_raw);
+    let local = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS, Errno::EADDRNOTAVAIL];
+    code.is_some_and(|code| local.contains(&code))
 }

@@ -19,6 +19,15 @@ pub(super) struct UpstreamZones {
     zones: Vec<(Name, Upstreams)>,
 }
 
+/// Upstream servers for a name.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NameServers<'a> {
+    /// Place of the zone among all zones.
+    pub(super) place: usize,
+    pub(super) zone: &'a Name,
+    pub(super) upstreams: &'a Upstreams,
+}
+
 impl UpstreamZones {
     /// Creates the state of the servers. Those over TLS are verified by `tls`.
     pub(super) fn new(
@@ -41,10 +50,16 @@ impl UpstreamZones {
         Self { zones }
     }
 
+    /// Number of zones.
+    pub(super) const fn len(&self) -> usize {
+        self.zones.len()
+    }
+
     /// Returns the longest zone that contains a name, with its servers. `None` if no server is asked for the name.
-    pub(super) fn of(&self, name: &Name) -> Option<(&Name, &Upstreams)> {
-        let (zone, upstreams) = self.zones.iter().find(|(zone, _)| zone.zone_of(name))?;
-        Some((zone, upstreams))
+    pub(super) fn of(&self, name: &Name) -> Option<NameServers<'_>> {
+        let mut zones = self.zones.iter().enumerate();
+        let (place, (zone, upstreams)) = zones.find(|(_, (zone, _))| zone.zone_of(name))?;
+        Some(NameServers { place, zone, upstreams })
     }
 
     /// Returns all servers with their states, those of the longest zones first.
@@ -89,8 +104,8 @@ mod tests {
         let zones = parse(&settings);
         let servers = |zones: &UpstreamZones, name: &str| {
             let found = zones.of(&Name::from_ascii(name).unwrap());
-            found.map(|(_, upstreams)| {
-                upstreams.statuses().into_iter().map(|status| status.server.server).collect::<Vec<_>>()
+            found.map(|found| {
+                found.upstreams.statuses().into_iter().map(|status| status.server.server).collect::<Vec<_>>()
             })
         };
         let corp = ["corp.example=192.0.2.2:53", "corp.example=192.0.2.4:53"];

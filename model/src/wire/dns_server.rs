@@ -74,7 +74,7 @@ pub struct DnsUpstream {
 pub enum DnsUpstreamState {
     /// The server responded to the last question, or has not been asked yet.
     Ok,
-    /// The server did not respond within the last 10 seconds; others are asked first.
+    /// The server did not respond to the last question. After three such questions in a row, others are asked first.
     Failing,
     /// The server forwards questions back to the DNS server, and is not used.
     Looping,
