@@ -2,7 +2,8 @@
 # Builds a release from source and packs it: packaging/release/build.sh OUT
 #
 # The programs are static and name their commit. The same commit makes the same programs in every directory. CRATES limits the
-# build, as `-p CRATE…`; PACKAGES must match then. See packaging/release/pack.sh for the other variables.
+# build, as `-p CRATE…`; PACKAGES must match then. PROGRAMS names programs that OUT gets as they are, with checksums, instead of all
+# the files of a release. See packaging/release/pack.sh for the other variables.
 set -euo pipefail
 umask 022
 
@@ -36,4 +37,12 @@ export CFLAGS="${CFLAGS:-}$prefixes" CXXFLAGS="${CXXFLAGS:-}$prefixes"
 read -ra crates <<<"${CRATES:--p api -p node-agent -p cli -p sync -p dns -p gateway -p cni -p lab}"
 # With --target, the flags do not apply to build scripts and procedural macros, which cannot be static.
 cargo build --release --locked --target "$target" "${crates[@]}" --bins
-packaging/release/pack.sh "$built/$target/release" "$out"
+if [ -z "${PROGRAMS:-}" ]; then
+  exec packaging/release/pack.sh "$built/$target/release" "$out"
+fi
+rm -rf "$out"
+mkdir "$out"
+read -ra programs <<<"$PROGRAMS"
+install -m 755 "${programs[@]/#/$built/$target/release/}" "$out"
+cd "$out"
+sha256sum "${programs[@]}" >SHA256SUMS
