@@ -173,7 +173,7 @@ fn variables(key: &ServiceKey, spec: &ServiceSpec, links: bool) -> Vec<(String, 
     let Some((address, first)) = spec.cluster_addresses().next().zip(spec.ports.first()) else {
         return Vec::new();
     };
-    let prefix = variable_name(key.name.as_str());
+    let prefix = prefix(&key.name);
     let mut all = vec![
         (format!("{prefix}_SERVICE_HOST"), address.to_string()),
         (format!("{prefix}_SERVICE_PORT"), first.port.to_string()),
@@ -205,14 +205,16 @@ fn url(address: IpAddr, port: &ServicePort) -> String {
     format!("{protocol}://{}", SocketAddr::new(address, port.port.get()))
 }
 
-/// Returns the name of a Service or port as part of a variable name: in upper case, with `_` in place of `-` and
-/// `.`, and with `_` before a leading digit, because a variable name must not begin with one.
+/// Returns the beginning of the names of the variables of a Service: its name with `_` before a leading digit, because
+/// shells do not accept a variable whose name begins with a digit. kubelet leaves the digit at the beginning.
+fn prefix(service: &Name) -> String {
+    let name = variable_name(service.as_str());
+    if name.starts_with(|first: char| first.is_ascii_digit()) { format!("_{name}") } else { name }
+}
+
+/// Returns the name of a Service or port as part of a variable name: in upper case, with `_` in place of `-` and `.`.
 fn variable_name(name: &str) -> String {
-    let mut text = name.to_ascii_uppercase().replace(['-', '.'], "_");
-    if text.starts_with(|first: char| first.is_ascii_digit()) {
-        text.insert(0, '_');
-    }
-    text
+    name.to_ascii_uppercase().replace(['-', '.'], "_")
 }
 
 #[cfg(test)]
@@ -222,7 +224,8 @@ mod tests {
     #[test]
     fn names_of_variables_follow_the_rules_of_shells() {
         assert_eq!(variable_name("x.y-z"), "X_Y_Z");
-        assert_eq!(variable_name("1a"), "_1A");
-        assert_eq!(variable_name("web"), "WEB");
+        assert_eq!(variable_name("1a"), "1A");
+        assert_eq!(prefix(&Name::parse("1a").unwrap()), "_1A");
+        assert_eq!(prefix(&Name::parse("web").unwrap()), "WEB");
     }
 }
