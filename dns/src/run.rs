@@ -101,6 +101,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let upstream: Vec<_> = args.upstream.iter().map(ToString::to_string).collect();
     tracing::info!(listen = ?args.listen, domain = %args.domain, ?upstream, "started");
+    if forwards_for_anyone(&args) {
+        tracing::warn!(
+            "questions of any client are forwarded: set --client-network to the networks of the cluster, so that others cannot use this server for \
+             attacks on third parties"
+        );
+    }
     let notifier = Notifier::of_environment();
     notifier.say("READY=1");
     let (mut terminated, mut interrupted) =
@@ -127,6 +133,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     stop.cancel();
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Returns true if clients outside of this machine may ask, all of them are clients of the cluster, and their questions are forwarded.
+fn forwards_for_anyone(args: &Args) -> bool {
+    let mut addresses = args.listen.iter().chain(&args.tls_listen);
+    !args.upstream.is_empty()
+        && args.client_network.is_empty()
+        && addresses.any(|address| !address.ip().is_loopback())
 }
 
 /// Binds the socket for ExternalDNS, if zones are given that it may change.

@@ -13,6 +13,7 @@ use model::discovery::dns::{self, DnsQuestion, RecordData, ZoneUpdate};
 mod key;
 mod notification;
 mod plain;
+mod relevant;
 mod reply;
 #[cfg(test)]
 mod tests;

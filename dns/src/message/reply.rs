@@ -8,7 +8,7 @@ use hickory_proto::{
     rr::{Name, RData, Record, RecordType},
 };
 
-use super::{HEADER_BYTES, key::QuestionKey};
+use super::{HEADER_BYTES, key::QuestionKey, relevant};
 
 /// Time in seconds for which clients may cache a response whose records have expired (RFC 8767 §4).
 const STALE_TTL: u32 = 30;
@@ -62,13 +62,14 @@ pub(super) struct RecordPlace {
 }
 
 impl Reply {
-    /// Parses the response of an upstream server to a question. Returns `None` if the response is malformed,
+    /// Parses the response of an upstream server to a question, without records that do not belong to the question. Returns `None` if the response is malformed,
     /// truncated, or the response to another operation, in which records may have other forms (RFC 2136 §2.5).
     pub(crate) fn parse(key: &QuestionKey, response: &[u8], limits: TtlLimits) -> Option<Self> {
         let mut message = Message::from_vec(response).ok()?;
         if message.metadata.truncation || message.metadata.op_code != OpCode::Query {
             return None;
         }
+        relevant::keep(&key.name, &mut message);
         let kind = kind_of(key, &message);
         let limit = if kind == ReplyKind::Positive { limits.positive } else { limits.negative };
         let negative_ttl = negative_ttl(&message.authorities);
@@ -93,9 +94,6 @@ impl Reply {
             }
             ReplyKind::Failure => 0,
         };
-        message
-            .additionals
-            .retain(|record| !matches!(record.record_type(), RecordType::TSIG | RecordType::SIG));
         message.edns = None;
         message.signature = None;
         message.queries = vec![key.query()];

@@ -165,6 +165,16 @@ fn a_response_to_another_operation_is_not_passed_on() {
     }
 }
 
+/// An answer of another name alone is none.
+#[test]
+fn a_response_for_another_name_is_not_passed_on() {
+    let reply = reply("www.example.org", |message| {
+        message.add_answers([address("bank.example.com", 60, 1)]);
+    });
+    assert_eq!((reply.kind, reply.lifetime), (ReplyKind::NoData, 0));
+    assert!(Message::from_vec(&reply.aged(0)).unwrap().answers.is_empty());
+}
+
 /// A client gets a forwarded response with its own id, its own spelling, rotated addresses, the times that remain, and
 /// with an OPT record only if it sent one.
 #[test]
