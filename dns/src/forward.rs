@@ -7,6 +7,7 @@
 mod cache;
 mod exchange;
 mod explain;
+mod failures;
 mod flights;
 mod health;
 mod loops;
@@ -32,13 +33,15 @@ use tokio::{
 pub(crate) use self::{cache::CacheOptions, explain::ForwardedName, upstream::ForwardError};
 use self::{
     cache::{Cache, LookupResult},
+    failures::{Failure, FailureCache},
     flights::{FlightLimits, Flights, JoinResult},
+    upstream::UpstreamOptions,
     zones::{NameServers, UpstreamZones},
 };
 use crate::{
     args::{UpstreamPolicy, UpstreamSetting},
     message::{PlainRequest, QuestionKey, Reply, ReplyKind, ServedReply},
-    metrics::Metrics,
+    metrics::{Metrics, Outcome},
 };
 
 /// Limits on questions that wait for the upstream servers of one zone.
@@ -65,6 +68,7 @@ struct ForwarderCore {
 #[derive(Debug)]
 struct ForwarderState {
     cache: Cache,
+    failures: FailureCache,
     /// Waiting questions of each zone.
     flights: Vec<Flights<oneshot::Sender<SharedReply>>>,
 }
@@ -77,14 +81,30 @@ type SharedReply = Option<Arc<Reply>>;
 pub(crate) struct ForwardedReply {
     /// Response in a form that is independent of the client.
     pub(crate) served: ServedReply,
-    /// True if an upstream server sent the response now.
-    pub(crate) is_from_upstream: bool,
+    /// Result by which the question is counted.
+    pub(crate) outcome: Outcome,
 }
 
 impl ForwardedReply {
     const fn cached(served: ServedReply) -> Self {
-        Self { served, is_from_upstream: false }
+        let outcome = if served.is_stale { Outcome::Stale } else { Outcome::Cached };
+        Self { served, outcome }
     }
+
+    fn from_upstream(reply: &Reply) -> Self {
+        let served = ServedReply { bytes: reply.aged(0), is_stale: false };
+        Self { served, outcome: Outcome::Forwarded }
+    }
+}
+
+/// Returns the response with a cached failure.
+///
+/// # Errors
+/// Returns an error if no upstream server responded.
+fn cached_failure(failure: &Failure) -> Result<ForwardedReply, ForwardError> {
+    let reply = failure.reply.as_ref().ok_or(ForwardError::FailedBefore)?;
+    let served = ServedReply { bytes: reply.aged(0), is_stale: false };
+    Ok(ForwardedReply { served, outcome: Outcome::CachedFailure })
 }
 
 impl Forwarder {
@@ -99,9 +119,15 @@ impl Forwarder {
         if upstreams.is_empty() {
             return None;
         }
-        let upstreams = UpstreamZones::new(upstreams, policy, tls, options.ttl_limits);
+        let upstream_options = UpstreamOptions {
+            policy,
+            tls: Arc::clone(tls),
+            ttl_limits: options.ttl_limits,
+            original_spellings: metrics.upstream_original_spellings.clone(),
+        };
+        let upstreams = UpstreamZones::new(upstreams, &upstream_options);
         let flights = std::iter::repeat_with(|| Flights::new(LIMITS)).take(upstreams.len()).collect();
-        let state = ForwarderState { cache: Cache::new(options), flights };
+        let state = ForwarderState { cache: Cache::new(options), failures: FailureCache::default(), flights };
         Some(Self(Arc::new(ForwarderCore {
             upstreams,
             start: Instant::now(),
@@ -115,11 +141,11 @@ impl Forwarder {
         self.0.upstreams.of(name).is_some()
     }
 
-    /// Returns the cached response to a question, if the upstream servers need not be asked first. Renews a response
-    /// in the background that is about to expire.
-    pub(crate) fn cached(&self, key: &QuestionKey) -> Option<ForwardedReply> {
+    /// Returns the cached response to a question, or the failure shortly before, if the upstream servers need not be asked first.
+    /// Renews a response in the background that is about to expire.
+    pub(crate) fn cached(&self, key: &QuestionKey) -> Option<Result<ForwardedReply, ForwardError>> {
         let NameServers { place, zone, .. } = self.0.upstreams.of(&key.name)?;
-        let ForwarderState { cache, flights } = &mut *self.0.lock();
+        let ForwarderState { cache, failures, flights } = &mut *self.0.lock();
         let now = self.0.now();
         match cache.find_in(key, zone, now) {
             LookupResult::Fresh { served, is_due } => {
@@ -128,10 +154,11 @@ impl Forwarder {
                     self.0.metrics.cache_renewals.inc();
                     self.spawn(key.clone(), now);
                 }
-                Some(ForwardedReply::cached(served))
+                Some(Ok(ForwardedReply::cached(served)))
             }
-            LookupResult::Stale { served, is_due: false } => Some(ForwardedReply::cached(served)),
-            LookupResult::Stale { .. } | LookupResult::Missing => None,
+            LookupResult::Stale { served, is_due: false } => Some(Ok(ForwardedReply::cached(served))),
+            LookupResult::Stale { .. } => None,
+            LookupResult::Missing => failures.find(key, now).map(cached_failure),
         }
     }
 
@@ -149,7 +176,7 @@ impl Forwarder {
     /// Returns the response to a question, from the cache or the upstream servers.
     ///
     /// # Errors
-    /// Returns an error if no upstream server responds and nothing is cached, or too many questions wait.
+    /// Returns an error if no upstream server responds, or did shortly before, and nothing is cached, or too many questions wait.
     pub(crate) async fn ask(&self, key: &QuestionKey) -> Result<ForwardedReply, ForwardError> {
         let (sender, receiver) = oneshot::channel();
         let unanswered = ForwardError::Unanswered(None);
@@ -157,7 +184,7 @@ impl Forwarder {
             return Err(unanswered);
         };
         let patience = {
-            let ForwarderState { cache, flights } = &mut *self.0.lock();
+            let ForwarderState { cache, failures, flights } = &mut *self.0.lock();
             let Some(flights) = flights.get_mut(place) else { return Err(unanswered) };
             let now = self.0.now();
             let found = cache.find_in(key, zone, now);
@@ -166,7 +193,10 @@ impl Forwarder {
                     return Ok(ForwardedReply::cached(served));
                 }
                 LookupResult::Stale { served, is_due: true } => Some(served),
-                LookupResult::Missing => None,
+                LookupResult::Missing => match failures.find(key, now) {
+                    Some(failure) => return cached_failure(failure),
+                    None => None,
+                },
             };
             let start = match (flights.join(key, now, Some(sender)), &stale) {
                 (JoinResult::Ask, _) => {
@@ -181,17 +211,13 @@ impl Forwarder {
         };
         let outcome = timeout(patience, receiver).await.ok().and_then(Result::ok).flatten();
         if let Some(reply) = outcome.as_ref().filter(|reply| reply.kind != ReplyKind::Failure) {
-            let served = ServedReply { bytes: reply.aged(0), is_stale: false };
-            return Ok(ForwardedReply { served, is_from_upstream: true });
+            return Ok(ForwardedReply::from_upstream(reply));
         }
         match (self.0.lock().cache.stale(key, self.0.now()), outcome) {
             (LookupResult::Fresh { served, .. } | LookupResult::Stale { served, .. }, _) => {
                 Ok(ForwardedReply::cached(served))
             }
-            (LookupResult::Missing, Some(failure)) => {
-                let served = ServedReply { bytes: failure.aged(0), is_stale: false };
-                Ok(ForwardedReply { served, is_from_upstream: true })
-            }
+            (LookupResult::Missing, Some(failure)) => Ok(ForwardedReply::from_upstream(&failure)),
             (LookupResult::Missing, None) => Err(unanswered),
         }
     }
@@ -258,12 +284,14 @@ impl ForwarderCore {
         let now = self.now();
         match &reply {
             Some(reply) if reply.kind != ReplyKind::Failure => {
+                state.failures.succeed(key);
                 let evicted = state.cache.store(key, Reply::clone(reply), now);
                 self.metrics.cache_evictions.inc_by(u64::try_from(evicted).unwrap_or(u64::MAX));
             }
             Some(_) | None => {
                 self.metrics.upstream_failures.inc();
                 state.cache.fail(key, now);
+                state.failures.fail(key, reply.clone(), now);
             }
         }
         let (clients, next) = state.flights.get_mut(place).map(|flights| flights.end(key, now))?;

@@ -48,6 +48,8 @@ pub(crate) enum Outcome {
     NotReady,
     /// Failed, because no upstream server responded.
     UpstreamFailed,
+    /// Failed as the same question did shortly before (RFC 9520).
+    CachedFailure,
     /// Rejected, because its signature (TSIG) is invalid or its key unknown.
     SignatureRejected,
     /// Rejected as malformed or unsupported.
@@ -94,6 +96,8 @@ pub(crate) struct Metrics {
     pub(crate) upstream_failures: Counter,
     /// Upstream servers that are not used because they forward questions back to this server.
     pub(crate) upstream_loops: Gauge,
+    /// Questions in their original spelling to upstream servers that change the spelling and have no TCP.
+    pub(crate) upstream_original_spellings: Counter,
     /// Error responses over UDP that were truncated or not sent because their source had too many.
     pub(crate) limited_errors: Counter,
     /// Notifications of secondary name servers that were not confirmed.
@@ -141,7 +145,12 @@ impl Default for Metrics {
             "Error responses over UDP that were truncated or not sent because their source had too many",
             limited_errors.clone(),
         );
-        let notify_failures = Counter::default();
+        let (notify_failures, upstream_original_spellings) = (Counter::default(), Counter::default());
+        registry.register(
+            "upstream_original_spellings",
+            "Questions in their original spelling to upstream servers that change the spelling and have no TCP",
+            upstream_original_spellings.clone(),
+        );
         registry.register(
             "notify_failures",
             "Notifications of secondary name servers that were not confirmed",
@@ -180,6 +189,7 @@ impl Default for Metrics {
             upstream_failures,
             upstream_in_flight,
             upstream_loops,
+            upstream_original_spellings,
             limited_errors,
             notify_failures,
             cache_entries,

@@ -31,7 +31,7 @@ use self::{
     update::UpdateJob,
 };
 use crate::{
-    forward::{ForwardedReply, Forwarder},
+    forward::{ForwardError, ForwardedReply, Forwarder},
     keys::Keys,
     message::{ParseResult, QuestionKey, Request, Transport, answers_of, parse},
     metrics::{Metrics, Outcome},
@@ -262,7 +262,8 @@ impl Responder {
     /// Answers from the cache if that is possible.
     fn look_up(&self, forwarder: &Forwarder, job: Box<Job>) -> Step {
         match forwarder.cached(&job.key) {
-            Some(reply) => Step::Respond(self.deliver(*job, reply)),
+            Some(Ok(reply)) => Step::Respond(self.deliver(*job, reply)),
+            Some(Err(error)) => Step::Respond(self.forward_failed(&job.request, &error)),
             None => Step::Forward(job),
         }
     }
@@ -283,22 +284,25 @@ impl Responder {
         let Some(forwarder) = &self.forwarder else { return job.request.fail(ResponseCode::Refused) };
         match forwarder.ask(&job.key).await {
             Ok(reply) => self.deliver(*job, reply),
-            Err(error) => {
-                tracing::debug!(%error, "a question could not be forwarded");
-                self.metrics.count(Outcome::UpstreamFailed);
-                job.request.fail(ResponseCode::ServFail)
-            }
+            Err(error) => self.forward_failed(&job.request, &error),
         }
+    }
+
+    fn forward_failed(&self, request: &Request, error: &ForwardError) -> Vec<u8> {
+        tracing::debug!(%error, "a question could not be forwarded");
+        self.metrics.count(match error {
+            ForwardError::FailedBefore => Outcome::CachedFailure,
+            ForwardError::Busy | ForwardError::Malformed | ForwardError::Unanswered(_) => {
+                Outcome::UpstreamFailed
+            }
+        });
+        request.fail(ResponseCode::ServFail)
     }
 
     /// Counts a response of the upstream servers or the cache, and encodes it for the client.
     fn deliver(&self, job: Job, reply: ForwardedReply) -> Vec<u8> {
-        let ForwardedReply { served, is_from_upstream } = reply;
-        self.metrics.count(match (is_from_upstream, served.is_stale) {
-            (true, _) => Outcome::Forwarded,
-            (false, true) => Outcome::Stale,
-            (false, false) => Outcome::Cached,
-        });
+        let ForwardedReply { served, outcome } = reply;
+        self.metrics.count(outcome);
         let Job { request, alias, .. } = job;
         let turn = fastrand::usize(..);
         let Some(alias) = alias else { return request.relay(served, turn) };

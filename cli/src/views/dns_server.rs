@@ -52,12 +52,15 @@ struct ForwardingServer {
     state: DnsUpstreamState,
     #[serde(default)]
     response_micros: Option<u64>,
+    #[serde(default)]
+    original_spelling_secs: Option<u64>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "state")]
 enum CachedState {
     Missing,
+    Failed { remaining_millis: u64, uses: u32, code: String },
     Fresh { remaining_secs: u64, uses: u32, code: String, records: Vec<String> },
     Stale { usable_secs: u64, code: String, records: Vec<String> },
 }
@@ -94,7 +97,7 @@ fn forwarded(name: &ForwardedName, style: Style) -> String {
     let zone = if zone == "." { "all names".to_owned() } else { format!("zone {}", clean(zone)) };
     let mut out = format!("  {}: servers for {zone}, policy {}\n", clean(name), clean(policy));
     let mut table = Table::new(vec!["SERVER", "STATE", "RESPONSE TIME"]);
-    for ForwardingServer { server, state, response_micros } in servers {
+    for ForwardingServer { server, state, response_micros, .. } in servers {
         let state = match state {
             DnsUpstreamState::Ok => Cell::toned(Tone::Good, "ok"),
             DnsUpstreamState::Failing => Cell::toned(Tone::Bad, "failing"),
@@ -105,8 +108,24 @@ fn forwarded(name: &ForwardedName, style: Style) -> String {
         table.push(vec![server.into(), state, time.unwrap_or_else(|| "<not asked yet>".to_owned()).into()]);
     }
     out.extend(table.render(style).lines().map(|line| format!("  {line}\n")));
+    for ForwardingServer { server, original_spelling_secs, .. } in servers {
+        if let Some(secs) = original_spelling_secs {
+            let server = clean(server);
+            out.push_str(&format!(
+                "  {server} changes the spelling of names over UDP and has no TCP: names are sent in the original spelling for {secs} s\n"
+            ));
+        }
+    }
     let (text, records) = match cache {
         CachedState::Missing => ("none; the servers are asked".to_owned(), &[][..]),
+        CachedState::Failed { remaining_millis, uses, code } => {
+            let time = Duration::from_millis(*remaining_millis).as_secs_f64();
+            let text = format!(
+                "none; the servers failed ({}) and are asked again in {time:.1} s, used {uses} times",
+                clean(code)
+            );
+            (text, &[][..])
+        }
         CachedState::Fresh { remaining_secs, uses, code, records } => {
             (format!("{} for {remaining_secs} s, used {uses} times", clean(code)), &records[..])
         }

@@ -100,10 +100,10 @@ fn f164_a_dns_server_explains_its_upstream_servers_and_its_cache() {
     let attempt =
         |name: &str| json!({ "name": name, "result": "forwarded", "reason": "because", "records": [] });
     explanation["attempts"] =
-        json!([attempt("a.example.com"), attempt("b.example.com"), attempt("c.example.com")]);
+        ["a", "d", "b", "c"].map(|name| attempt(&format!("{name}.example.com"))).to_vec().into();
     let servers = json!([
         { "server": "192.0.2.1:53", "state": "ok", "responseMicros": 1500 },
-        { "server": "192.0.2.2:53", "state": "failing" },
+        { "server": "192.0.2.2:53", "state": "failing", "originalSpellingSecs": 250 },
     ]);
     let forwarded = |cache: Value| {
         json!({ "result": "forwarded", "forwarded": {
@@ -111,9 +111,10 @@ fn f164_a_dns_server_explains_its_upstream_servers_and_its_cache() {
     };
     let fresh = json!({ "state": "fresh", "remainingSecs": 23, "uses": 4, "code": "NOERROR", "records": ["a.example.com. 23 IN A 192.0.2.7"] });
     let stale = json!({ "state": "stale", "usableSecs": 600, "code": "NXDOMAIN", "records": [] });
+    let failed = json!({ "state": "failed", "remainingMillis": 1800, "uses": 3, "code": "REFUSED" });
     let answer = json!({
         "view": "all zones: 10.1.1.10 is in --client-network 10.0.0.0/8", "explanation": explanation,
-        "handling": [forwarded(fresh), forwarded(stale), { "result": "refused", "reason": "no server" }],
+        "handling": [forwarded(fresh), forwarded(failed), forwarded(stale), { "result": "refused", "reason": "no server" }],
     });
     let stub = Stub::new(move |_, _, stream| write_answer(stream, "200 OK", JSON, &answer.to_string()));
     let server = stub.url.strip_prefix("http://").unwrap();
@@ -131,8 +132,18 @@ a.example.com: asked of the upstream servers
   SERVER         STATE     RESPONSE TIME
   192.0.2.1:53   ok        1.5 ms
   192.0.2.2:53   failing   <not asked yet>
+  192.0.2.2:53 changes the spelling of names over UDP and has no TCP: names are sent in the original spelling for 250 s
   cached response: NOERROR for 23 s, used 4 times
     a.example.com. 23 IN A 192.0.2.7
+
+d.example.com: asked of the upstream servers
+  because
+  a.example.com: servers for all names, policy random
+  SERVER         STATE     RESPONSE TIME
+  192.0.2.1:53   ok        1.5 ms
+  192.0.2.2:53   failing   <not asked yet>
+  192.0.2.2:53 changes the spelling of names over UDP and has no TCP: names are sent in the original spelling for 250 s
+  cached response: none; the servers failed (REFUSED) and are asked again in 1.8 s, used 3 times
 
 b.example.com: asked of the upstream servers
   because
@@ -140,6 +151,7 @@ b.example.com: asked of the upstream servers
   SERVER         STATE     RESPONSE TIME
   192.0.2.1:53   ok        1.5 ms
   192.0.2.2:53   failing   <not asked yet>
+  192.0.2.2:53 changes the spelling of names over UDP and has no TCP: names are sent in the original spelling for 250 s
   cached response: NXDOMAIN, expired; used for 600 s if the servers fail
 
 c.example.com: refused (REFUSED)

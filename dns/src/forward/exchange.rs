@@ -3,7 +3,8 @@
 //! Each question over UDP uses a socket of its own, whose port the kernel chooses at random, a random id (RFC 5452), and a
 //! random spelling of the name in upper and lower case (0x20). A response counts only if it comes from the server and
 //! repeats id and question with this spelling. Servers that change the spelling, and those for which too many other
-//! datagrams arrive, are asked over TCP: a forger who cannot see the question cannot answer there.
+//! datagrams arrive, are asked over TCP: a forger who cannot see the question cannot answer there. A server that changes the spelling
+//! and has no TCP is asked in the original spelling, with another port and id.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -27,6 +28,34 @@ const TYPE_AND_CLASS_BYTES: usize = 4;
 /// attempts to guess the id.
 const MISMATCHES_MAX: u32 = 16;
 
+/// Spelling of the name in questions over UDP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spelling {
+    /// Letters in upper and lower case at random; the response must have the same.
+    Random,
+    /// Letters in lower case; the response may have any.
+    Original,
+}
+
+/// Response of a server.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ServerResponse {
+    /// Message with the name of the question in lower case.
+    pub(super) response: Vec<u8>,
+    /// Spelling that the server needs.
+    pub(super) spelling: Spelling,
+}
+
+/// Outcome of a question over UDP.
+#[derive(Debug)]
+enum UdpOutcome {
+    Response(Vec<u8>),
+    /// The response has another spelling.
+    Respelled,
+    /// The response is too long, or may be one of many forged ones.
+    Unusable,
+}
+
 /// Meaning of a datagram for a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DatagramKind {
@@ -38,66 +67,94 @@ enum DatagramKind {
     Mismatch,
 }
 
-/// Sends the question `packet`, whose name is in lower case, and returns the response with the name in lower case.
-/// `random` returns random bits.
+/// Sends the question `packet`, whose name is in lower case, with the spelling that the server needs as far as that is known, and
+/// returns the response. `random` returns random bits.
 ///
 /// # Errors
 /// Returns an error without a response of the server in time, which ends at `deadline` at the latest.
 pub(super) async fn exchange(
     server: SocketAddr,
-    packet: &[u8],
+    (packet, spelling): (&[u8], Spelling),
     deadline: Instant,
-    random: impl FnMut() -> u64,
-) -> io::Result<Vec<u8>> {
+    mut random: impl FnMut() -> u64,
+) -> io::Result<ServerResponse> {
     let end = || deadline.min(Instant::now() + RESPONSE_TIME_MAX);
-    match timeout_at(end(), over_udp(server, packet, random)).await?? {
-        Some(response) => Ok(response),
-        None => timeout_at(end(), over_tcp(server, packet)).await?,
+    let outcome = timeout_at(end(), over_udp(server, (packet, spelling), &mut random)).await??;
+    if let UdpOutcome::Response(response) = outcome {
+        return Ok(ServerResponse { response, spelling });
+    }
+    let over_tcp = timeout_at(end(), over_tcp(server, packet)).await.map_err(io::Error::from).flatten();
+    let error = match over_tcp {
+        Ok(response) => return Ok(ServerResponse { response, spelling }),
+        Err(error) if matches!(outcome, UdpOutcome::Unusable) => return Err(error),
+        Err(error) => error,
+    };
+    let [high, low, ..] = random().to_ne_bytes();
+    let packet = [&[high, low], packet.get(2..).unwrap_or_default()].concat();
+    let spelling = Spelling::Original;
+    match timeout_at(end(), over_udp(server, (&packet, spelling), random)).await?? {
+        UdpOutcome::Response(response) => Ok(ServerResponse { response, spelling }),
+        UdpOutcome::Respelled | UdpOutcome::Unusable => Err(error),
     }
 }
 
-/// Returns the response over UDP. `None` if the question must be asked over TCP.
+/// Asks a question over UDP.
 async fn over_udp(
     server: SocketAddr,
-    packet: &[u8],
+    (packet, spelling): (&[u8], Spelling),
     random: impl FnMut() -> u64,
-) -> io::Result<Option<Vec<u8>>> {
+) -> io::Result<UdpOutcome> {
     let any: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0; 16], 0).into() };
     let socket = UdpSocket::bind(any).await?;
     // The kernel then drops datagrams from other addresses.
     socket.connect(server).await?;
-    let spelled = with_random_spelling(packet, random);
+    let spelled = match spelling {
+        Spelling::Random => with_random_spelling(packet, random),
+        Spelling::Original => packet.to_vec(),
+    };
+    let with_question = |outcome| match outcome {
+        UdpOutcome::Response(response) => UdpOutcome::Response(with_question(response, packet)),
+        UdpOutcome::Respelled | UdpOutcome::Unusable => outcome,
+    };
     socket.send(&spelled).await?;
     let start = Instant::now();
     let mut mismatches = 0;
     for repeat in REPEATS {
-        match timeout_at(start + repeat, receive(&socket, &spelled, &mut mismatches)).await {
-            Ok(outcome) => return Ok(outcome?.map(|response| with_question(response, packet))),
+        let question = (&spelled[..], spelling);
+        match timeout_at(start + repeat, receive(&socket, question, &mut mismatches)).await {
+            Ok(outcome) => return outcome.map(with_question),
             Err(_) => drop(socket.send(&spelled).await?),
         }
     }
-    let response = receive(&socket, &spelled, &mut mismatches).await?;
-    Ok(response.map(|response| with_question(response, packet)))
+    receive(&socket, (&spelled, spelling), &mut mismatches).await.map(with_question)
 }
 
-/// Waits for the response to a question. `None` if it must be asked over TCP. `mismatches` counts other datagrams.
-async fn receive(socket: &UdpSocket, packet: &[u8], mismatches: &mut u32) -> io::Result<Option<Vec<u8>>> {
+/// Waits for the response to a question. `mismatches` counts other datagrams.
+async fn receive(
+    socket: &UdpSocket,
+    (packet, spelling): (&[u8], Spelling),
+    mismatches: &mut u32,
+) -> io::Result<UdpOutcome> {
     let mut buffer = vec![0; UDP_BYTES_MAX];
     while *mismatches < MISMATCHES_MAX {
         let size = socket.recv(&mut buffer).await?;
         let response = buffer.get(..size).unwrap_or_default();
-        match kind_of(packet, response) {
-            DatagramKind::Response => {
+        match (kind_of(packet, response), spelling) {
+            (DatagramKind::Respelled, Spelling::Random) => return Ok(UdpOutcome::Respelled),
+            (DatagramKind::Response, _) | (DatagramKind::Respelled, Spelling::Original) => {
                 let is_truncated = response.get(2).is_some_and(|flags| flags & 0x02 != 0);
                 // A datagram that fills the buffer was cut.
-                let is_cut = size == buffer.len();
-                return Ok((!is_truncated && !is_cut).then(|| response.to_vec()));
+                let is_usable = !is_truncated && size < buffer.len();
+                return Ok(if is_usable {
+                    UdpOutcome::Response(response.to_vec())
+                } else {
+                    UdpOutcome::Unusable
+                });
             }
-            DatagramKind::Respelled => return Ok(None),
-            DatagramKind::Mismatch => *mismatches += 1,
+            (DatagramKind::Mismatch, _) => *mismatches += 1,
         }
     }
-    Ok(None)
+    Ok(UdpOutcome::Unusable)
 }
 
 async fn over_tcp(server: SocketAddr, packet: &[u8]) -> io::Result<Vec<u8>> {
@@ -268,11 +325,15 @@ mod tests {
             let deadline = Instant::now() + 2 * RESPONSE_TIME_MAX;
             let random = || std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
             let outcome = tokio::select! {
-                outcome = exchange(address, QUESTION, deadline, random) => outcome,
+                outcome = exchange(address, (QUESTION, Spelling::Random), deadline, random) => outcome,
                 () = over_tcp => unreachable!("the server never ends"),
             };
             let (packet, port) = server.join().unwrap();
-            (outcome, packet, port)
+            let response = outcome.map(|exchanged| {
+                assert_eq!(exchanged.spelling, Spelling::Random);
+                exchanged.response
+            });
+            (response, packet, port)
         })
     }
 
@@ -315,6 +376,37 @@ mod tests {
             (0..20).map(guess).chain([response(packet, b"udp")]).collect()
         });
         assert_eq!(outcome.unwrap(), response(QUESTION, b"tcp"));
+    }
+
+    /// A server that changes the spelling and has no TCP is asked in the original spelling, from another port and with another id.
+    #[tokio::test]
+    async fn a_server_without_tcp_that_changes_the_spelling_is_asked_in_the_original_one() {
+        let server = BlockingSocket::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr().unwrap();
+        let server = thread::spawn(move || {
+            [(); 3].map(|()| {
+                let mut buffer = [0; 512];
+                let (size, client) = server.recv_from(&mut buffer).unwrap();
+                let question = buffer[..size].to_vec();
+                let mut respelled = response(&question, b"udp");
+                respelled[13..16].make_ascii_uppercase();
+                server.send_to(&respelled, client).unwrap();
+                (question, client.port())
+            })
+        });
+        let deadline = Instant::now() + 2 * RESPONSE_TIME_MAX;
+        // The first letter is in upper case, and the others in lower case.
+        let ask = |spelling| exchange(address, (QUESTION, spelling), deadline, || 0xab01);
+        let original = |outcome: io::Result<ServerResponse>| {
+            let ServerResponse { response: received, spelling } = outcome.unwrap();
+            assert_eq!((&received[2..], spelling), (&response(QUESTION, b"udp")[2..], Spelling::Original));
+        };
+        original(ask(Spelling::Random).await);
+        original(ask(Spelling::Original).await);
+        let [(random, first_port), (original, second_port), (later, _)] = server.join().unwrap();
+        assert_eq!(&random[12..21], b"\x03Www\x03org\x00");
+        assert_ne!((random[..2].to_vec(), first_port), (original[..2].to_vec(), second_port));
+        assert_eq!((&original[2..], &later[..]), (&QUESTION[2..], QUESTION));
     }
 
     /// Every question has another port, and almost every one another spelling.

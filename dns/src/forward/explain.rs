@@ -10,7 +10,10 @@ use hickory_proto::{
 use model::wire::dns_server::DnsUpstreamState;
 use serde::Serialize;
 
-use super::{Forwarder, cache::CachedReply, upstream::UpstreamStatus, zones::NameServers};
+use super::{
+    Forwarder, ForwarderState, cache::CachedReply, failures::Failure, upstream::UpstreamStatus,
+    zones::NameServers,
+};
 use crate::message::QuestionKey;
 
 /// Name that is asked of upstream servers, with their states and the cached response.
@@ -38,6 +41,10 @@ struct ForwardingServer {
     /// Moving average of the response times in microseconds, in which a failure counts as 2 s. Absent before the first question.
     #[serde(skip_serializing_if = "Option::is_none")]
     response_micros: Option<u64>,
+    /// Time in seconds for which names are sent in their original spelling, because the server changes the spelling and cannot be asked
+    /// over TCP. Absent if names are spelled at random.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    original_spelling_secs: Option<u64>,
 }
 
 /// State of the cached response.
@@ -46,6 +53,15 @@ struct ForwardingServer {
 enum CachedState {
     /// No response is cached: the servers are asked.
     Missing,
+    /// The servers failed to answer the question shortly before, and are not asked.
+    Failed {
+        /// Time in milliseconds until the servers are asked again.
+        remaining_millis: u64,
+        /// Number of questions that failed without a question to the servers.
+        uses: u32,
+        /// Response code, such as SERVFAIL.
+        code: String,
+    },
     /// A response answers the question without the servers.
     Fresh {
         /// Time in seconds until the response expires.
@@ -73,25 +89,31 @@ impl Forwarder {
     pub(crate) fn explain(&self, name: &Name, record_type: RecordType) -> Option<ForwardedName> {
         let key = QuestionKey::plain(name, record_type);
         let NameServers { zone, upstreams, .. } = self.0.upstreams.of(&key.name)?;
-        let cached = self.0.lock().cache.inspect(&key, zone, self.0.now());
+        let now = self.0.now();
+        let ForwarderState { cache, failures, .. } = &mut *self.0.lock();
+        let cached = match cache.inspect(&key, zone, now) {
+            Some(cached) => state(cached),
+            None => failures.inspect(&key, now).map_or(CachedState::Missing, |failure| failed(&failure, now)),
+        };
         let policy = upstreams.policy().to_possible_value();
         Some(ForwardedName {
             name: text_of(&key.name),
             zone: text_of(zone),
             policy: policy.map(|policy| policy.get_name().to_owned()).unwrap_or_default(),
             servers: upstreams.statuses().into_iter().map(server).collect(),
-            cache: cached.map_or(CachedState::Missing, state),
+            cache: cached,
         })
     }
 }
 
 fn server(status: UpstreamStatus) -> ForwardingServer {
-    let UpstreamStatus { server, response_time } = status;
+    let UpstreamStatus { server, response_time, original_spelling } = status;
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     ForwardingServer {
         server: server.server,
         state: server.state,
         response_micros: response_time.map(micros),
+        original_spelling_secs: original_spelling.map(|time| time.as_secs()),
     }
 }
 
@@ -104,12 +126,27 @@ fn state(cached: CachedReply) -> CachedState {
     }
 }
 
+fn failed(failure: &Failure, now: Duration) -> CachedState {
+    let code = failure.reply.as_ref().map(|reply| content(&reply.aged(0)).0);
+    CachedState::Failed {
+        remaining_millis: u64::try_from(failure.remaining(now).as_millis()).unwrap_or(u64::MAX),
+        uses: failure.uses,
+        code: code.unwrap_or_else(|| "SERVFAIL".to_owned()),
+    }
+}
+
 /// Returns the response code and the records of a message.
 fn content(bytes: &[u8]) -> (String, Vec<String>) {
     let Ok(message) = Message::from_vec(bytes) else { return (String::new(), Vec::new()) };
+    let names = [
+        (ResponseCode::NoError, "NOERROR"),
+        (ResponseCode::NXDomain, "NXDOMAIN"),
+        (ResponseCode::ServFail, "SERVFAIL"),
+        (ResponseCode::Refused, "REFUSED"),
+    ];
     let code = message.metadata.response_code;
-    let code = if code == ResponseCode::NXDomain { "NXDOMAIN".to_owned() } else { code.to_string() };
-    let code = if code == ResponseCode::NoError.to_string() { "NOERROR".to_owned() } else { code };
+    let name = names.iter().find(|(known, _)| *known == code).map(|(_, name)| (*name).to_owned());
+    let code = name.unwrap_or_else(|| code.to_string());
     let records = message.answers.iter().chain(&message.authorities).chain(&message.additionals);
     (code, records.map(ToString::to_string).collect())
 }

@@ -32,7 +32,11 @@ struct TestServer {
 
 impl TestServer {
     async fn start(ignored: usize) -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        Self::start_at("127.0.0.1:0", ignored).await
+    }
+
+    async fn start_at(address: &str, ignored: usize) -> Self {
+        let socket = UdpSocket::bind(address).await.unwrap();
         let address = socket.local_addr().unwrap().to_string();
         let task = tokio::spawn(async move {
             let mut buffer = [0; 512];
@@ -110,4 +114,40 @@ async fn f164_a_question_has_5_s_with_all_servers() {
     assert!(is_answered);
     let range = QUESTION_TIME_MAX..QUESTION_TIME_MAX + Duration::from_secs(2);
     assert!(failed.0 && range.contains(&failed.1), "{failed:?}");
+}
+
+/// Returns the state of the cached response to a name in an explanation.
+fn cache_state(forwarder: &Forwarder, name: &str) -> serde_json::Value {
+    let explanation = forwarder.explain(&Name::from_ascii(name).unwrap(), RecordType::A).unwrap();
+    serde_json::to_value(explanation).unwrap()["cache"].clone()
+}
+
+/// A question that failed is not sent to the upstream servers again at once; other questions are. After the time, and an answer, nothing
+/// is left of the failure.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f164_a_failure_is_cached_for_a_second() {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    drop(socket);
+    let forwarder = forwarder(std::slice::from_ref(&address));
+    let asked = || forwarder.0.metrics.upstream_questions.get();
+    let start = Instant::now();
+    assert!(matches!(forwarder.ask(&key("a.example.")).await, Err(ForwardError::Unanswered(_))));
+    let _server = TestServer::start_at(&address, 0).await;
+    assert!(is_answered(&forwarder, "b.example.").await, "other names are not affected");
+    let outcomes = (forwarder.ask(&key("a.example.")).await, forwarder.cached(&key("a.example.")));
+    let state = cache_state(&forwarder, "a.example.");
+    // On a busy machine, the time may be over.
+    if start.elapsed() < Duration::from_secs(1) {
+        assert!(matches!(outcomes, (Err(ForwardError::FailedBefore), Some(Err(ForwardError::FailedBefore)))));
+        assert_eq!((&state["state"], &state["uses"]), (&"failed".into(), &2.into()));
+        assert_eq!(state["code"], "SERVFAIL");
+        assert_eq!(asked(), 2);
+    }
+    while !is_answered(&forwarder, "a.example.").await {
+        assert!(start.elapsed() < Duration::from_secs(10));
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert!(start.elapsed() >= Duration::from_secs(1), "{:?}", start.elapsed());
+    assert_eq!(cache_state(&forwarder, "a.example.")["state"], "missing");
 }

@@ -14,11 +14,12 @@ use std::{
 use hickory_proto::rr::Name;
 use model::wire::dns_server::{DnsUpstream, DnsUpstreamState};
 use nix::errno::Errno;
+use prometheus_client::metrics::counter::Counter;
 use rustls::ClientConfig;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
-    exchange::exchange,
+    exchange::{ServerResponse, Spelling, exchange},
     health::ServerHealth,
     loops::LoopGuard,
     order::{ServerRank, order},
@@ -34,6 +35,8 @@ pub(super) const RESPONSE_TIME_MAX: Duration = Duration::from_secs(2);
 /// Minimum time of a question without a response that counts as a failure of the server. A question that waited in the queue may have
 /// less time.
 const BLAMED_TIME_MIN: Duration = Duration::from_secs(1);
+/// Time for which names are sent to a server in their original spelling after it did not keep another one.
+const ORIGINAL_SPELLING_TIME: Duration = Duration::from_secs(300);
 /// Delay after an error of this machine, such as a lack of files, before the servers are asked again.
 const LOCAL_ERROR_PAUSE: Duration = Duration::from_millis(50);
 /// Part of the difference by which a response time changes the average: one of this number.
@@ -47,6 +50,17 @@ pub(super) struct Upstreams {
     loops: LoopGuard,
     ttl_limits: TtlLimits,
     random: RandomWords,
+}
+
+/// Options of the servers of all zones.
+#[derive(Debug)]
+pub(super) struct UpstreamOptions {
+    pub(super) policy: UpstreamPolicy,
+    /// Settings of connections over TLS.
+    pub(super) tls: Arc<ClientConfig>,
+    pub(super) ttl_limits: TtlLimits,
+    /// Counts questions in the original spelling.
+    pub(super) original_spellings: Counter,
 }
 
 /// Random numbers that cannot be predicted, for the ids and spellings of questions.
@@ -63,6 +77,7 @@ struct Upstream {
     setting: String,
     transport: UpstreamTransport,
     history: Mutex<UpstreamHistory>,
+    original_spellings: Counter,
 }
 
 /// Results of earlier questions to a server.
@@ -71,6 +86,8 @@ struct UpstreamHistory {
     health: ServerHealth,
     /// Moving average of the response times. `None` before the first response.
     response_time: Option<Duration>,
+    /// Time until which names are sent in their original spelling.
+    original_spelling_until: Option<Instant>,
 }
 
 /// State of a server in an explanation.
@@ -79,6 +96,8 @@ pub(super) struct UpstreamStatus {
     pub(super) server: DnsUpstream,
     /// Moving average of the response times. `None` before the first response.
     pub(super) response_time: Option<Duration>,
+    /// Time for which names are sent in their original spelling. `None` if they are spelled at random.
+    pub(super) original_spelling: Option<Duration>,
 }
 
 /// Outcome of a question to one server.
@@ -107,19 +126,18 @@ pub(crate) enum ForwardError {
     /// The question cannot be encoded.
     #[error("the question cannot be encoded")]
     Malformed,
+    /// No server sent a valid response to the same question shortly before.
+    #[error("no upstream server responded shortly before")]
+    FailedBefore,
     /// No server sent a valid response.
     #[error("no upstream server responded")]
     Unanswered(#[source] Option<io::Error>),
 }
 
 impl Upstreams {
-    /// Creates the state of the servers for the names in `zone`. Those over TLS are verified by `tls`.
-    pub(super) fn new(
-        (zone, servers): (&Name, Vec<UpstreamServer>),
-        policy: UpstreamPolicy,
-        tls: &Arc<ClientConfig>,
-        ttl_limits: TtlLimits,
-    ) -> Self {
+    /// Creates the state of the servers for the names in `zone`.
+    pub(super) fn new((zone, servers): (&Name, Vec<UpstreamServer>), options: &UpstreamOptions) -> Self {
+        let UpstreamOptions { policy, tls, ttl_limits, original_spellings } = options;
         let loops = LoopGuard::new(servers.len(), zone);
         let server = |(index, server): (usize, UpstreamServer)| {
             let setting = if zone.is_root() {
@@ -133,10 +151,11 @@ impl Upstreams {
                     UpstreamTransport::Tls(Box::new(TlsServer::new(address, name, Arc::clone(tls))))
                 }
             };
-            Upstream { index, setting, transport, history: Mutex::default() }
+            let original_spellings = original_spellings.clone();
+            Upstream { index, setting, transport, history: Mutex::default(), original_spellings }
         };
         let servers = servers.into_iter().enumerate().map(server).collect();
-        Self { servers, policy, loops, ttl_limits, random: RandomWords::default() }
+        Self { servers, policy: *policy, loops, ttl_limits: *ttl_limits, random: RandomWords::default() }
     }
 
     /// Asks the servers one after another until `deadline`, in the order of the policy and first those that are not avoided, and
@@ -227,15 +246,17 @@ impl Upstreams {
     /// Returns the servers with their states, in the order of the setting.
     pub(super) fn statuses(&self) -> Vec<UpstreamStatus> {
         let status = |server: &Upstream| {
-            let UpstreamHistory { health, response_time } = &*server.history();
+            let UpstreamHistory { health, response_time, original_spelling_until } = &*server.history();
             let response_time = *response_time;
+            let original_spelling =
+                original_spelling_until.and_then(|until| until.checked_duration_since(Instant::now()));
             let state = match (self.loops.is_looping(server.index), health.is_failing()) {
                 (true, _) => DnsUpstreamState::Looping,
                 (false, true) => DnsUpstreamState::Failing,
                 (false, false) => DnsUpstreamState::Ok,
             };
             let server = DnsUpstream { server: server.setting.clone(), state };
-            UpstreamStatus { server, response_time }
+            UpstreamStatus { server, response_time, original_spelling }
         };
         self.servers.iter().map(status).collect()
     }
@@ -294,8 +315,35 @@ impl RandomWords {
 impl Upstream {
     async fn exchange(&self, packet: &[u8], deadline: Instant, random: &RandomWords) -> io::Result<Vec<u8>> {
         match &self.transport {
-            UpstreamTransport::Plain(address) => exchange(*address, packet, deadline, || random.word()).await,
+            UpstreamTransport::Plain(address) => {
+                let spelling = self.spelling();
+                let asked = exchange(*address, (packet, spelling), deadline, || random.word());
+                let ServerResponse { response, spelling } = asked.await?;
+                if spelling == Spelling::Original {
+                    self.note_original_spelling();
+                }
+                Ok(response)
+            }
             UpstreamTransport::Tls(server) => timeout_at(deadline, server.ask(packet)).await?,
+        }
+    }
+
+    fn spelling(&self) -> Spelling {
+        let until = self.history().original_spelling_until;
+        if until.is_some_and(|until| Instant::now() < until) { Spelling::Original } else { Spelling::Random }
+    }
+
+    /// Counts a question in the original spelling, and sends the next ones in it for a time.
+    fn note_original_spelling(&self) {
+        self.original_spellings.inc();
+        let until = &mut self.history().original_spelling_until;
+        if until.is_none_or(|until| until <= Instant::now()) {
+            *until = Some(Instant::now() + ORIGINAL_SPELLING_TIME);
+            tracing::warn!(
+                upstream = self.setting,
+                "the upstream server changes the spelling of names and has no TCP, so forged responses are easier: use \
+                 another server, or TLS"
+            );
         }
     }
 
@@ -304,7 +352,7 @@ impl Upstream {
     }
 
     fn rank(&self) -> ServerRank {
-        let UpstreamHistory { health, response_time } = &*self.history();
+        let UpstreamHistory { health, response_time, .. } = &*self.history();
         let is_avoided = health.is_avoided(Instant::now());
         ServerRank { index: self.index, is_avoided, response_time: *response_time }
     }

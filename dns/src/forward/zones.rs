@@ -1,16 +1,12 @@
 //! Upstream servers by the zones for whose names they are asked: those of the longest zone that contains a name.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use hickory_proto::rr::Name;
 use model::wire::dns_server::DnsUpstream;
-use rustls::ClientConfig;
 
-use super::upstream::Upstreams;
-use crate::{
-    args::{UpstreamPolicy, UpstreamServer, UpstreamSetting},
-    message::TtlLimits,
-};
+use super::upstream::{UpstreamOptions, Upstreams};
+use crate::args::{UpstreamServer, UpstreamSetting};
 
 /// Upstream servers of all zones.
 #[derive(Debug)]
@@ -29,22 +25,16 @@ pub(super) struct NameServers<'a> {
 }
 
 impl UpstreamZones {
-    /// Creates the state of the servers. Those over TLS are verified by `tls`.
-    pub(super) fn new(
-        settings: Vec<UpstreamSetting>,
-        policy: UpstreamPolicy,
-        tls: &Arc<ClientConfig>,
-        ttl_limits: TtlLimits,
-    ) -> Self {
+    /// Creates the state of the servers.
+    pub(super) fn new(settings: Vec<UpstreamSetting>, options: &UpstreamOptions) -> Self {
         let mut servers: BTreeMap<Name, Vec<UpstreamServer>> = BTreeMap::new();
         for UpstreamSetting { zone, server } in settings {
             let labels = zone.iter().flat_map(|zone| zone.as_str().split('.')).map(str::as_bytes);
             let zone = Name::from_labels(labels).expect("a domain name is valid in DNS messages");
             servers.entry(zone).or_default().push(server);
         }
-        let upstreams = |(zone, servers): (Name, _)| {
-            (zone.clone(), Upstreams::new((&zone, servers), policy, tls, ttl_limits))
-        };
+        let upstreams =
+            |(zone, servers): (Name, _)| (zone.clone(), Upstreams::new((&zone, servers), options));
         let mut zones: Vec<_> = servers.into_iter().map(upstreams).collect();
         zones.sort_by_key(|(zone, _)| std::cmp::Reverse(zone.iter().count()));
         Self { zones }
@@ -88,7 +78,12 @@ impl UpstreamZones {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use prometheus_client::metrics::counter::Counter;
+
     use super::*;
+    use crate::{args::UpstreamPolicy, message::TtlLimits};
 
     /// A name has the servers of the longest zone that contains it, by whole labels and in any spelling.
     #[test]
@@ -96,8 +91,13 @@ mod tests {
         let parse = |texts: &[&str]| {
             let settings = texts.iter().map(|text| UpstreamSetting::parse(text).unwrap()).collect();
             let tls = tls_trust::Trust::authorities([]).unwrap().client().unwrap().with_no_client_auth();
-            let limits = TtlLimits { positive: 1, negative: 1 };
-            UpstreamZones::new(settings, UpstreamPolicy::Sequential, &Arc::new(tls), limits)
+            let options = UpstreamOptions {
+                policy: UpstreamPolicy::Sequential,
+                tls: Arc::new(tls),
+                ttl_limits: TtlLimits { positive: 1, negative: 1 },
+                original_spellings: Counter::default(),
+            };
+            UpstreamZones::new(settings, &options)
         };
         let settings =
             ["192.0.2.1", "corp.example=192.0.2.2", "dev.corp.example=192.0.2.3", "corp.example=192.0.2.4"];

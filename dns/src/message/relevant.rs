@@ -1,4 +1,4 @@
-//! Records of a response that belong to its question. An upstream server, or what it asked, can add others to any section; they would reach the caches
+//! Records of a response that belong to its question. An upstream server, or a server that it asked, can add others to any section; they would reach the caches
 //! of clients (RFC 2181 §5.4.1, RFC 5452 §6).
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ const ALIASES_MAX: usize = 16;
 
 /// Leaves out the records that do not belong to the question for `name`. The rest is, by section:
 /// - answers: records of the name and of the names to which its aliases lead, in any order,
-/// - authority: records of the zones above these names, and what these zones prove not to exist,
+/// - authority: records of the zones above these names, and proofs of these zones that a name or record does not exist,
 /// - additional: addresses of names that remaining records contain.
 pub(super) fn keep(name: &Name, message: &mut Message) {
     let chain = chain(name, &message.answers);

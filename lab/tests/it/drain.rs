@@ -183,7 +183,7 @@ fn f028_long_transfers_outlast_a_drain_in_ipvs_mode_and_its_deadline_cuts_what_i
 
 /// Metrics that neither the dashboard nor an alert uses, each with the reason; a name that ends with `_` is a
 /// prefix.
-const SHOWN_NOWHERE: [(&str, &str); 11] = [
+const SHOWN_NOWHERE: [(&str, &str); 12] = [
     ("tidegate_otlp_", "the collector shows the spans; a loss is logged"),
     ("tidegate_agent_otlp_", "as those of the control server"),
     (
@@ -205,6 +205,10 @@ const SHOWN_NOWHERE: [(&str, &str); 11] = [
     (
         "tidegate_agent_policy_",
         "drops are usual where policies isolate workloads; failures are warnings of the Node",
+    ),
+    (
+        "tidegate_dns_upstream_original_spellings",
+        "usually 0; the explanation of a name shows the upstream servers concerned",
     ),
     ("tidegate_health_words", "how much the server remembers; what it had to forget is shown"),
 ];
