@@ -37,8 +37,8 @@ pub struct Args {
     /// Connection to the control servers.
     #[command(flatten)]
     pub control: ControlArgs,
-    /// Addresses at which to answer questions over UDP and TCP, separated by commas. An address with `0.0.0.0` or
-    /// `::` answers from the address that the kernel chooses, which clients may reject on a machine with several
+    /// Addresses at which to answer questions over UDP and TCP, separated by commas. With `0.0.0.0` or `::`,
+    /// each answer comes from the address that was asked
     #[arg(
         long, env = "TIDEGATE_DNS_LISTEN", hide_env_values = true, value_name = "ADDRESS[:PORT],…", value_delimiter = ',',
         value_parser = parse_server, default_value = "127.0.0.1:53"

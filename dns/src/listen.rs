@@ -1,6 +1,7 @@
 //! Sockets of the server: UDP and TCP at each address, and TLS at others.
 
 mod error_limit;
+mod peer;
 mod tcp;
 mod tls;
 mod udp;

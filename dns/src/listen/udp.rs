@@ -5,7 +5,8 @@
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
-    net::{Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket},
+    net::{Shutdown, SocketAddr, UdpSocket},
+    ops::Range,
     os::fd::AsRawFd as _,
     panic::{self, AssertUnwindSafe},
     sync::{
@@ -19,12 +20,15 @@ use std::{
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg};
 use rustix::{
     io::Errno,
-    net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, sendmmsg, sendto},
+    net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, sendmmsg},
 };
 use socket2::SockRef;
 use tokio::runtime::Handle;
 
-use super::error_limit::{ErrorDecision, ErrorLimit};
+use super::{
+    error_limit::{ErrorDecision, ErrorLimit},
+    peer::{UdpPeer, control_buffer, request_local_addresses},
+};
 use crate::{
     message::{Transport, is_error, truncate_error},
     responder::{Responder, Step},
@@ -79,6 +83,8 @@ impl ErrorGate {
 #[derive(Debug)]
 struct UdpEndpoint {
     socket: UdpSocket,
+    /// True if the socket has all addresses, so that each response needs the address that was asked.
+    is_everywhere: bool,
     responder: Arc<Responder>,
     errors: Arc<ErrorGate>,
     stopped: AtomicBool,
@@ -92,14 +98,15 @@ impl UdpThreads {
     /// Starts a thread for each socket; the sockets block. Jobs that wait run in the runtime of the caller.
     ///
     /// # Errors
-    /// Returns an error if the operating system cannot start another thread.
+    /// Returns an error if the operating system cannot start another thread, or does not return the addresses that are asked.
     pub(super) fn start(sockets: Vec<UdpSocket>, responder: &Arc<Responder>) -> io::Result<Self> {
         let (errors, runtime) = (Arc::<ErrorGate>::default(), Handle::current());
         let mut threads = Self(Vec::with_capacity(sockets.len()));
         for socket in sockets {
+            let is_everywhere = request_local_addresses(&socket)?;
             let (responder, errors) = (Arc::clone(responder), Arc::clone(&errors));
-            let endpoint =
-                Arc::new(UdpEndpoint { socket, responder, errors, stopped: AtomicBool::new(false) });
+            let stopped = AtomicBool::new(false);
+            let endpoint = Arc::new(UdpEndpoint { socket, is_everywhere, responder, errors, stopped });
             let (served, runtime) = (Arc::clone(&endpoint), runtime.clone());
             let thread = thread::Builder::new().name("udp".to_owned()).spawn(move || {
                 let _context = runtime.enter();
@@ -142,7 +149,8 @@ impl UdpEndpoint {
 
     /// Answers questions until the endpoint is stopped.
     fn serve(self: &Arc<Self>) {
-        let (mut questions, mut responses) = (QuestionBatch::default(), ResponseBatch::default());
+        let mut questions = QuestionBatch::new(self.is_everywhere);
+        let mut responses = ResponseBatch::default();
         while !self.stopped.load(Ordering::Acquire) {
             match questions.receive(self) {
                 Ok(()) => {}
@@ -154,11 +162,11 @@ impl UdpEndpoint {
                 }
             }
             let mut direct = self.responder.direct();
-            for (packet, client) in questions.packets() {
-                if direct.answer(packet, client.ip(), &mut responses.bytes) {
-                    responses.end(client);
+            for (packet, peer) in questions.packets() {
+                if direct.answer(packet, peer.client.ip(), &mut responses.bytes) {
+                    responses.end(peer);
                 } else {
-                    self.answer(packet, client, &mut responses);
+                    self.answer(packet, peer, &mut responses);
                 }
             }
             // Questions are counted before their clients have the responses.
@@ -168,25 +176,25 @@ impl UdpEndpoint {
     }
 
     /// Adds the response to a question to `responses`, or starts the job that finds it.
-    fn answer(self: &Arc<Self>, packet: &[u8], client: SocketAddr, responses: &mut ResponseBatch) {
-        match self.responder.begin(packet, client.ip(), Transport::Udp) {
+    fn answer(self: &Arc<Self>, packet: &[u8], peer: UdpPeer, responses: &mut ResponseBatch) {
+        match self.responder.begin(packet, peer.client.ip(), Transport::Udp) {
             Step::Respond(response) => {
-                if let Some(response) = self.errors.pass(response, client, &self.responder) {
-                    responses.add(&response, client);
+                if let Some(response) = self.errors.pass(response, peer.client, &self.responder) {
+                    responses.add(&response, peer);
                 }
             }
             Step::Forward(job) => {
                 let endpoint = Arc::clone(self);
                 tokio::spawn(async move {
                     let response = endpoint.responder.finish(job).await;
-                    endpoint.respond(response, client);
+                    endpoint.respond(response, peer);
                 });
             }
             Step::Update(job) => {
                 let endpoint = Arc::clone(self);
                 tokio::spawn(async move {
                     let response = endpoint.responder.update(*job).await;
-                    endpoint.respond(response, client);
+                    endpoint.respond(response, peer);
                 });
             }
             // Zones are transferred over TCP only.
@@ -195,43 +203,49 @@ impl UdpEndpoint {
     }
 
     /// Sends the response of a job.
-    fn respond(&self, response: Vec<u8>, client: SocketAddr) {
-        if let Some(response) = self.errors.pass(response, client, &self.responder) {
-            send(&self.socket, &response, client);
+    fn respond(&self, response: Vec<u8>, peer: UdpPeer) {
+        if let Some(response) = self.errors.pass(response, peer.client, &self.responder) {
+            send(&self.socket, &response, peer);
         }
     }
 }
 
 /// Sends a response if the buffer of the socket has room for it. No response is worth a wait, in which other questions get none:
 /// packets to clients that the link does not resolve may fill the buffer for seconds.
-fn send(socket: &UdpSocket, response: &[u8], client: SocketAddr) {
-    if let Err(error) = sendto(socket, response, SendFlags::DONTWAIT, &client) {
-        tracing::debug!(%client, %error, "cannot send a response");
+fn send(socket: &UdpSocket, response: &[u8], peer: UdpPeer) {
+    if let Err(error) = peer.send(socket, response) {
+        tracing::debug!(client = %peer.client, %error, "cannot send a response");
     }
 }
 
 /// Questions that were received at once.
 struct QuestionBatch {
     headers: MultiHeaders<SockaddrStorage>,
+    /// True if the address that was asked is received with each question.
+    has_local_addresses: bool,
     buffers: Box<[[u8; QUESTION_BYTES_MAX]]>,
-    /// Sizes and clients of the questions, in the order of their buffers.
-    received: Vec<(usize, SocketAddr)>,
+    /// Sizes and addresses of the questions, in the order of their buffers.
+    received: Vec<(usize, UdpPeer)>,
 }
 
-impl Default for QuestionBatch {
-    fn default() -> Self {
+/// Returns the headers of the messages of a batch.
+fn headers(has_local_addresses: bool) -> MultiHeaders<SockaddrStorage> {
+    MultiHeaders::preallocate(BATCH_MAX, has_local_addresses.then(control_buffer))
+}
+
+impl QuestionBatch {
+    fn new(has_local_addresses: bool) -> Self {
         Self {
-            headers: MultiHeaders::preallocate(BATCH_MAX, None),
+            headers: headers(has_local_addresses),
+            has_local_addresses,
             buffers: vec![[0; QUESTION_BYTES_MAX]; BATCH_MAX].into(),
             received: Vec::with_capacity(BATCH_MAX),
         }
     }
-}
 
-impl QuestionBatch {
     /// Waits for a question, and receives it with all others that wait. Receives none if the endpoint is stopped.
     fn receive(&mut self, endpoint: &UdpEndpoint) -> io::Result<()> {
-        let Self { headers, buffers, received } = self;
+        let Self { headers, has_local_addresses, buffers, received } = self;
         received.clear();
         let mut slices: Vec<_> = buffers.iter_mut().map(|buffer| [IoSliceMut::new(buffer)]).collect();
         let (socket, flags) = (endpoint.socket.as_raw_fd(), MsgFlags::MSG_WAITFORONE);
@@ -240,36 +254,28 @@ impl QuestionBatch {
             // Messages of a socket that was shut down have no address.
             return Ok(());
         }
-        for message in messages {
-            // Sockets have addresses of the two families only.
-            let client = message.address.as_ref().and_then(address_of).unwrap_or(UNKNOWN_CLIENT);
-            received.push((message.bytes, client));
+        received.extend(messages.map(|message| (message.bytes, UdpPeer::of(&message))));
+        if *has_local_addresses && received.iter().any(|(_, peer)| peer.local.is_none()) {
+            // The kernel has shortened the room for the address in the header, which would stay so.
+            *headers = self::headers(true);
         }
         Ok(())
     }
 
     /// Returns the questions with their clients.
-    fn packets(&self) -> impl Iterator<Item = (&[u8], SocketAddr)> {
+    fn packets(&self) -> impl Iterator<Item = (&[u8], UdpPeer)> {
         let questions = self.buffers.iter().zip(&self.received);
-        let cut = questions.map(|(buffer, (size, client))| (buffer.get(..*size).unwrap_or(buffer), *client));
+        let cut = questions.map(|(buffer, (size, peer))| (buffer.get(..*size).unwrap_or(buffer), *peer));
         // No client uses port 0; a response would go nowhere.
-        cut.filter(|(_, client)| client.port() != 0)
+        cut.filter(|(_, peer)| peer.client.port() != 0)
     }
-}
-
-/// Client that gets no response.
-const UNKNOWN_CLIENT: SocketAddr = SocketAddr::V4(SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0));
-
-fn address_of(address: &SockaddrStorage) -> Option<SocketAddr> {
-    let v4 = address.as_sockaddr_in().map(|address| SocketAddrV4::from(*address).into());
-    v4.or_else(|| address.as_sockaddr_in6().map(|address| SocketAddrV6::from(*address).into()))
 }
 
 /// Responses that are sent at once.
 struct ResponseBatch {
     bytes: Vec<u8>,
-    /// Ends of the responses in the bytes, with their clients.
-    ends: Vec<(usize, SocketAddr)>,
+    /// Ends of the responses in the bytes, with the addresses of their questions.
+    ends: Vec<(usize, UdpPeer)>,
 }
 
 impl Default for ResponseBatch {
@@ -279,22 +285,26 @@ impl Default for ResponseBatch {
 }
 
 impl ResponseBatch {
-    fn add(&mut self, response: &[u8], client: SocketAddr) {
+    fn add(&mut self, response: &[u8], peer: UdpPeer) {
         self.bytes.extend_from_slice(response);
-        self.end(client);
+        self.end(peer);
     }
 
     /// Ends a response that was appended to the bytes.
-    fn end(&mut self, client: SocketAddr) {
-        self.ends.push((self.bytes.len(), client));
+    fn end(&mut self, peer: UdpPeer) {
+        self.ends.push((self.bytes.len(), peer));
     }
 
     /// Sends all responses, and removes them. A response that cannot be sent does not prevent the others.
     fn send(&mut self, socket: &UdpSocket) {
         match self.ends[..] {
             [] => return,
-            [(_, client)] => {
-                send(socket, &self.bytes, client);
+            [(_, peer)] => send(socket, &self.bytes, peer),
+            // Responses with a source of their own cannot be sent together.
+            _ if self.ends.iter().any(|(_, peer)| peer.local.is_some()) => {
+                for (place, (_, peer)) in self.places().zip(&self.ends) {
+                    send(socket, self.bytes.get(place).unwrap_or_default(), *peer);
+                }
             }
             _ => self.send_several(socket),
         }
@@ -302,12 +312,17 @@ impl ResponseBatch {
         self.ends.clear();
     }
 
-    fn send_several(&self, socket: &UdpSocket) {
+    /// Returns the places of the responses in the bytes.
+    fn places(&self) -> impl Iterator<Item = Range<usize>> {
         let starts = std::iter::once(0).chain(self.ends.iter().map(|(end, _)| *end));
-        let places = starts.zip(&self.ends).map(|(start, (end, _))| start..*end);
+        starts.zip(&self.ends).map(|(start, (end, _))| start..*end)
+    }
+
+    fn send_several(&self, socket: &UdpSocket) {
+        let places = self.places();
         let slices: Vec<_> =
             places.map(|place| [IoSlice::new(self.bytes.get(place).unwrap_or_default())]).collect();
-        let addresses: Vec<_> = self.ends.iter().map(|(_, client)| SocketAddrAny::from(*client)).collect();
+        let addresses: Vec<_> = self.ends.iter().map(|(_, peer)| SocketAddrAny::from(peer.client)).collect();
         let mut controls: Vec<_> = slices.iter().map(|_| SendAncillaryBuffer::default()).collect();
         let parts = addresses.iter().zip(&slices).zip(&mut controls);
         let mut messages: Vec<_> = parts
@@ -319,7 +334,7 @@ impl ResponseBatch {
                 Ok(count) => sent += count.max(1),
                 Err(Errno::INTR) => {}
                 Err(error) => {
-                    let client = self.ends.get(sent).map(|(_, client)| *client);
+                    let client = self.ends.get(sent).map(|(_, peer)| peer.client);
                     tracing::debug!(?client, %error, "cannot send a response");
                     sent += 1;
                 }
@@ -377,16 +392,45 @@ mod tests {
         }
     }
 
+    /// Each response of a socket for all addresses comes from the address that was asked, alone and in batches.
+    #[tokio::test]
+    async fn responses_come_from_the_address_that_was_asked() {
+        let server = UdpSocket::bind("0.0.0.0:0").unwrap();
+        let port = server.local_addr().unwrap().port();
+        let threads = UdpThreads::start(vec![server], &Arc::new(responder(Some(zone())))).unwrap();
+        for round in 0..3 {
+            let clients = ["127.0.0.2", "127.0.0.3", "127.0.0.1"].map(|address| {
+                let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+                client.connect((address, port)).unwrap();
+                client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+                client
+            });
+            for client in &clients {
+                for _ in 0..20 {
+                    client.send(&question("www.example.org", 1)).unwrap();
+                }
+            }
+            // A connected socket receives from the address of its server only.
+            for client in &clients {
+                for number in 0..20 {
+                    assert!(client.recv(&mut [0; 512]).is_ok(), "{round} {number} {client:?}");
+                }
+            }
+        }
+        drop(threads);
+    }
+
     /// A response that cannot be sent does not prevent the others of its batch.
     #[test]
     fn a_response_that_cannot_be_sent_is_left_out() {
         let bind = || UdpSocket::bind("127.0.0.1:0").unwrap();
         let (server, clients) = (bind(), [bind(), bind()]);
         let mut responses = ResponseBatch::default();
-        responses.add(b"a", clients[0].local_addr().unwrap());
+        let peer = |client| UdpPeer { client, local: None };
+        responses.add(b"a", peer(clients[0].local_addr().unwrap()));
         // Of the other IP family.
-        responses.add(b"b", "[2001:db8::1]:5353".parse().unwrap());
-        responses.add(b"c", clients[1].local_addr().unwrap());
+        responses.add(b"b", peer("[2001:db8::1]:5353".parse().unwrap()));
+        responses.add(b"c", peer(clients[1].local_addr().unwrap()));
         responses.send(&server);
         for (client, expected) in clients.iter().zip([b"a", b"c"]) {
             client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

@@ -13,7 +13,7 @@ use lab::{
 use serde_json::json;
 
 use crate::{
-    discovery::{Dns, objects, start},
+    discovery::{Dns, objects, question, start},
     dns_limits::DelayedServer,
 };
 
@@ -284,4 +284,36 @@ fn firsts(dns: &mut Dns, policy: &str, servers: &str) -> [usize; 10] {
         firsts[last.unwrap_or_else(|| panic!("{answer}"))] += 1;
     }
     firsts
+}
+
+/// With a socket for all addresses, responses come from the address that was asked, in both IP families, at once and after a question to an
+/// upstream server.
+#[test]
+fn f164_answers_come_from_the_address_that_was_asked() {
+    let cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();
+    cluster.apply_objects(&objects()).unwrap();
+    let mut dns = start(&cluster, &[UPSTREAM, "--listen=0.0.0.0:5310,[::]:5310"]);
+    dns.wait_ready();
+    let _upstream = start_upstream(&dns, Vec::new());
+    wait::until_true("the upstream server", || dns.one("db.example.com", "A").contains("192.0.2.7")).unwrap();
+    let addresses = ["192.0.2.101", "192.0.2.102", "2001:db8::101", "2001:db8::102"];
+    for address in addresses {
+        dns.namespace.run("ip", &["address", "add", address, "dev", "lo"]).unwrap();
+    }
+    for address in addresses {
+        // For a client at the first address of the family, the kernel chooses this address.
+        let client = if address.contains(':') { addresses[2] } else { addresses[0] };
+        let socket = dns.namespace.inside(|| std::net::UdpSocket::bind((client, 0)).unwrap());
+        socket.connect((address, 5310)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        for name in ["web.shop.svc.cluster.local", "db.example.com", "other.example.com"] {
+            for id in 0..10 {
+                socket.send(&question(id, name)).unwrap();
+            }
+            for _ in 0..10 {
+                let received = socket.recv(&mut [0; 512]);
+                assert!(received.is_ok(), "{name} at {address}: {received:?}");
+            }
+        }
+    }
 }
