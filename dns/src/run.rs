@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use base::service_manager::Notifier;
 use daemon::status;
 use model::discovery::dns::{Zone, ZoneSettings};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use replica::Follower;
 use rustls::ClientConfig;
 use tls_trust::Trust;
@@ -37,6 +38,17 @@ use crate::{
 /// Program and version in requests to control servers.
 const USER_AGENT: &str = concat!("tidegate-dns/", env!("CARGO_PKG_VERSION"));
 
+/// Raises the soft limit of open files: each question to an upstream server over UDP has a socket, so that 1,000 at once exceed the usual
+/// limit of 1,024.
+fn raise_file_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        // The unit of systemd sets the limit and forbids to change it.
+        tracing::debug!(%error, "the limit of open files could not be raised");
+    }
+}
+
 /// Runs the server until SIGTERM or SIGINT.
 ///
 /// # Errors
@@ -47,6 +59,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             "--upstream {own} is an address of --listen or --tls-listen: questions would be forwarded in a loop"
         );
     }
+    raise_file_limit();
     let certificate = certificate(&args)?;
     let sockets = Sockets::bind(&args.listen, &args.tls_listen).map_err(|(address, error)| {
         anyhow::Error::new(error).context(format!(

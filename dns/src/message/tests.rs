@@ -99,6 +99,22 @@ fn a_list_that_is_cut_starts_anywhere() {
     assert_eq!(seen.len(), 100);
 }
 
+/// A message of which only the header can be read is answered with a header alone, so that the response is not larger than the message.
+/// The limit on error responses applies to it.
+#[test]
+fn a_malformed_message_gets_the_header_alone() {
+    let header = packet("web.shop", None)[..12].to_vec();
+    for rest in [&[][..], &[63, b'a'], &[0xc0, 12, 0, 1, 0, 1], &[0xff; 40], &[3, b'w', b'w', b'w', 0, 0, 1]]
+    {
+        let ParseResult::Error(response) = parse(&[&header, rest].concat(), Transport::Udp, true) else {
+            panic!("{rest:?}")
+        };
+        assert_eq!((response.len(), &response[..2], &response[4..]), (12, &header[..2], &[0; 8][..]));
+        assert_eq!((response[2] & 0xf8, response[3] & 0xf), (0x80, 1), "a response with FORMERR");
+        assert!(is_error(&response));
+    }
+}
+
 /// An error response can be replaced by one that leads to TCP.
 #[test]
 fn an_error_is_recognized_and_truncated() {

@@ -188,6 +188,32 @@ fn f164_questions_wait_in_a_queue() {
         .unwrap();
 }
 
+/// Questions for which no file is left wait for one, and the upstream server is not taken for one that fails.
+#[test]
+fn f164_questions_wait_for_files() {
+    let cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();
+    let mut dns = start(&cluster, &[UPSTREAM]);
+    dns.wait_ready();
+    let _upstream = DelayedServer::start(&dns, 5301, DELAY);
+    wait::until_true("the upstream server", || dns.one("db.example.com", "A").contains("192.0.2.9")).unwrap();
+    let pid = dns.process.pid().unwrap().to_string();
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    let files = format!("--nofile={0}:{0}", open + 60);
+    dns.namespace.run("prlimit", &["--pid", &pid, &files]).unwrap();
+    let socket = socket(&dns, "127.0.0.1");
+    let count = 200;
+    for id in 0..count {
+        socket.send(&question(id, &format!("n{id}.example.com"))).unwrap();
+    }
+    for received in 0..count {
+        let mut answer = [0; 512];
+        let outcome = socket.recv(&mut answer);
+        assert!(outcome.is_ok() && (answer[3] & 0xf, answer[7]) == (0, 1), "{received}: {outcome:?}");
+    }
+    let explanation = explained(&dns, "db.example.com", "");
+    assert_eq!(explanation["handling"][0]["forwarded"]["servers"][0]["state"], "ok", "{explanation}");
+}
+
 /// An upstream server that forwards questions back is not used, until it forwards them elsewhere.
 #[test]
 fn f164_a_loop_of_servers_is_found_and_ends() {
