@@ -53,7 +53,7 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
         None | Some(_) => DefaultCheck::Off,
     };
     if let Some(record) = snapshot.endpoint_health(key).filter(|_| is_exposed) {
-        let rule = |port: &CompiledPort| VerdictRule::new(health_check.as_ref(), default_check, port);
+        let rule = |port: &CompiledPort| VerdictRule::new(health_check.as_deref(), default_check, port);
         ports.iter_mut().for_each(|port| health::apply(rule(port), record, port));
     }
     let survival = (is_exposed && spec.connections.survive == Survive::Always)
@@ -80,7 +80,7 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
         proxy_protocol: spec.proxy_protocol,
         removal_policy: spec.removal_policy,
         drain_seconds: spec.drain_seconds,
-        health_check: health_check.map(Box::new),
+        health_check,
         default_check,
         survival,
         unsupported: blocking(spec),
@@ -310,7 +310,7 @@ fn with_context<'a>(
     snapshot: &'a Snapshot,
 ) -> Option<&'a Maintenance> {
     let of_node = node.and_then(|node| snapshot.maintenance_of(node));
-    Maintenance::stronger([own, of_node, spec.maintenance.as_ref()])
+    Maintenance::stronger([own, of_node, spec.maintenance.as_deref()])
 }
 
 /// Applies maintenance to an endpoint: mode drain sets its weight to 0, mode maintenance makes it neither
@@ -420,7 +420,7 @@ fn of_workload<'a>(
 ) -> impl Iterator<Item = CompiledEndpoint> + 'a {
     let (workload, checked_by_source) = (source.spec, source.is_checked);
     let terminating = workload.phase == WorkloadPhase::Terminating;
-    let maintenance = with_context(workload.maintenance.as_ref(), workload.node.as_ref(), spec, snapshot);
+    let maintenance = with_context(workload.maintenance.as_deref(), workload.node.as_ref(), spec, snapshot);
     let node_lost = workload.node.as_ref().is_some_and(|node| snapshot.is_lost(node));
     workload.addresses.iter().map(move |address| {
         let compiled = CompiledEndpoint {

@@ -10,6 +10,7 @@ pub mod http_object_key;
 pub mod interval_set;
 pub mod name;
 pub mod net;
+pub mod non_empty_set;
 pub mod public_key;
 pub mod quantity;
 pub mod secret;

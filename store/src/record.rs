@@ -105,35 +105,34 @@ pub(crate) fn decode(key: &str, body: &[u8]) -> Result<Object, StoreError> {
     let parsed = ObjectKey::parse_store_key(key)
         .ok_or_else(|| unreadable("the key has an unknown kind".to_owned()))?;
     let (metadata, spec) = match parsed.kind {
-        Kind::Node => read::<NodeSpec>(body).map(|(metadata, spec)| (metadata, Spec::Node(spec))),
-        Kind::AddressPool => {
-            read::<AddressPoolSpec>(body).map(|(metadata, spec)| (metadata, Spec::AddressPool(spec)))
-        }
+        Kind::Node => read::<NodeSpec>(body).map(|(metadata, spec)| (metadata, Spec::Node(Box::new(spec)))),
+        Kind::AddressPool => read::<AddressPoolSpec>(body)
+            .map(|(metadata, spec)| (metadata, Spec::AddressPool(Box::new(spec)))),
         Kind::BfdProfile => {
             read::<BfdProfileSpec>(body).map(|(metadata, spec)| (metadata, Spec::BfdProfile(spec)))
         }
         Kind::BgpPeer => {
             read::<BgpPeerSpec>(body).map(|(metadata, spec)| (metadata, Spec::BgpPeer(Box::new(spec))))
         }
-        Kind::Advertisement => {
-            read::<AdvertisementSpec>(body).map(|(metadata, spec)| (metadata, Spec::Advertisement(spec)))
+        Kind::Advertisement => read::<AdvertisementSpec>(body)
+            .map(|(metadata, spec)| (metadata, Spec::Advertisement(Box::new(spec)))),
+        Kind::DnsZone => {
+            read::<DnsZoneSpec>(body).map(|(metadata, spec)| (metadata, Spec::DnsZone(Box::new(spec))))
         }
-        Kind::DnsZone => read::<DnsZoneSpec>(body).map(|(metadata, spec)| (metadata, Spec::DnsZone(spec))),
-        Kind::Certificate => {
-            read::<CertificateSpec>(body).map(|(metadata, spec)| (metadata, Spec::Certificate(spec)))
-        }
+        Kind::Certificate => read::<CertificateSpec>(body)
+            .map(|(metadata, spec)| (metadata, Spec::Certificate(Box::new(spec)))),
         Kind::Gateway => read::<GatewaySpec>(body).map(|(metadata, spec)| (metadata, Spec::Gateway(spec))),
         Kind::HttpRoute => {
             read::<HttpRouteSpec>(body).map(|(metadata, spec)| (metadata, Spec::HttpRoute(spec)))
         }
         Kind::TlsRoute => read::<TlsRouteSpec>(body).map(|(metadata, spec)| (metadata, Spec::TlsRoute(spec))),
-        Kind::WorkloadNetwork => {
-            read::<WorkloadNetworkSpec>(body).map(|(metadata, spec)| (metadata, Spec::WorkloadNetwork(spec)))
+        Kind::WorkloadNetwork => read::<WorkloadNetworkSpec>(body)
+            .map(|(metadata, spec)| (metadata, Spec::WorkloadNetwork(Box::new(spec)))),
+        Kind::NetworkPolicy => read::<NetworkPolicySpec>(body)
+            .map(|(metadata, spec)| (metadata, Spec::NetworkPolicy(Box::new(spec)))),
+        Kind::Address => {
+            read::<AddressSpec>(body).map(|(metadata, spec)| (metadata, Spec::Address(Box::new(spec))))
         }
-        Kind::NetworkPolicy => {
-            read::<NetworkPolicySpec>(body).map(|(metadata, spec)| (metadata, Spec::NetworkPolicy(spec)))
-        }
-        Kind::Address => read::<AddressSpec>(body).map(|(metadata, spec)| (metadata, Spec::Address(spec))),
         Kind::EndpointHealth => {
             read::<EndpointHealthSpec>(body).map(|(metadata, spec)| (metadata, Spec::EndpointHealth(spec)))
         }
@@ -243,7 +242,10 @@ mod tests {
 
     fn node(name: &str) -> Object {
         let spec = NodeSpec { zone: Some(Label::parse("z1").unwrap()), ..NodeSpec::default() };
-        Object { metadata: Metadata::named(Name::parse(name).unwrap(), None), spec: Spec::Node(spec) }
+        Object {
+            metadata: Metadata::named(Name::parse(name).unwrap(), None),
+            spec: Spec::Node(Box::new(spec)),
+        }
     }
 
     fn reason(key: &str, body: &str) -> String {

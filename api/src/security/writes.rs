@@ -10,7 +10,7 @@ use model::{
     kinds::{
         http_route::HttpRouteRule,
         node::NodeSpec,
-        resource::{Kind, Object, ObjectKey, Spec},
+        resource::{Kind, Object, ObjectKey},
         service::{ServiceSpec, ServiceType},
     },
     primitives::{
@@ -230,7 +230,7 @@ fn refused_to_agent(node: &Name, operation: &Operation) -> Option<String> {
             "is not allowed for the agent of node {node}: it may only register its own Node"
         ));
     };
-    let Spec::Node(spec) = &object.spec else {
+    let Some(spec) = object.as_node() else {
         return Some(format!(
             "is not allowed for the agent of node {node}: it may only register its own Node"
         ));

@@ -112,7 +112,7 @@ impl Ring {
 mod tests {
     use model::{
         cluster::change::Change,
-        kinds::{metadata::Metadata, node::NodeSpec, resource::Spec},
+        kinds::{metadata::Metadata, resource::Spec},
         primitives::{name::Name, quantity::Timestamp},
     };
 
@@ -121,7 +121,7 @@ mod tests {
     fn commit(revision: u64, kind: ChangeKind, changes: usize) -> Commit {
         let name = Name::parse("n1").unwrap();
         let object =
-            Arc::new(Object { metadata: Metadata::named(name, None), spec: Spec::Node(NodeSpec::default()) });
+            Arc::new(Object { metadata: Metadata::named(name, None), spec: Spec::Node(Box::default()) });
         let changes = (0..changes).map(|_| Change { kind, object: Arc::clone(&object) }).collect();
         Commit { revision: Revision(revision), at: Timestamp::from_unix_seconds(0), changes }
     }

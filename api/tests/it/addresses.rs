@@ -39,8 +39,10 @@ async fn filled(addresses: usize) -> Arc<dyn Store> {
         let address = format!("192.0.2.{}", 100 + at).parse().unwrap();
         let mut record = AddressSpec::new(address, Some(Name::parse("p").unwrap()));
         record.services.insert(ServiceKey::try_from(format!("default/{name}")).unwrap());
-        objects
-            .push(Object { metadata: Metadata::named(name_of(address), None), spec: Spec::Address(record) });
+        objects.push(Object {
+            metadata: Metadata::named(name_of(address), None),
+            spec: Spec::Address(Box::new(record)),
+        });
     }
     let at = Timestamp::from_unix_seconds(START);
     let changes = objects.into_iter().enumerate().map(|(number, mut object)| {

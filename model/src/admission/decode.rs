@@ -76,13 +76,17 @@ pub fn decode(value: &Value, expect: &Expect) -> Result<Object, Vec<Violation>> 
 }
 
 /// Decodes an object that a control server has sent. The rules for writes do not apply, so objects that only the server
-/// writes, such as an Address, are decoded too.
+/// writes, such as an Address, are decoded too. `selfLink` is left out, because it follows from the key and takes memory for
+/// each object.
 ///
 /// # Errors
 /// Returns the fields that cannot be decoded.
 pub fn decode_received(value: &Value) -> Result<Object, Vec<Violation>> {
     let mut violations = Vec::new();
-    let object = decode_fields(value, &Expect::default(), &mut violations);
+    let object = decode_fields(value, &Expect::default(), &mut violations).map(|mut object| {
+        object.metadata.self_link = None;
+        object
+    });
     object.filter(|_| violations.is_empty()).ok_or(violations)
 }
 
@@ -225,19 +229,29 @@ fn decode_spec(kind: Kind, value: Option<&Value>, violations: &mut Vec<Violation
         return None;
     };
     match kind {
-        Kind::Node => decode_part(value, "/spec", violations).map(Spec::Node),
-        Kind::AddressPool => decode_part(value, "/spec", violations).map(Spec::AddressPool),
+        Kind::Node => decode_part(value, "/spec", violations).map(|spec| Spec::Node(Box::new(spec))),
+        Kind::AddressPool => {
+            decode_part(value, "/spec", violations).map(|spec| Spec::AddressPool(Box::new(spec)))
+        }
         Kind::BfdProfile => decode_part(value, "/spec", violations).map(Spec::BfdProfile),
         Kind::BgpPeer => decode_part(value, "/spec", violations).map(|spec| Spec::BgpPeer(Box::new(spec))),
-        Kind::Advertisement => decode_part(value, "/spec", violations).map(Spec::Advertisement),
-        Kind::DnsZone => decode_part(value, "/spec", violations).map(Spec::DnsZone),
-        Kind::Certificate => decode_part(value, "/spec", violations).map(Spec::Certificate),
+        Kind::Advertisement => {
+            decode_part(value, "/spec", violations).map(|spec| Spec::Advertisement(Box::new(spec)))
+        }
+        Kind::DnsZone => decode_part(value, "/spec", violations).map(|spec| Spec::DnsZone(Box::new(spec))),
+        Kind::Certificate => {
+            decode_part(value, "/spec", violations).map(|spec| Spec::Certificate(Box::new(spec)))
+        }
         Kind::Gateway => decode_part(value, "/spec", violations).map(Spec::Gateway),
         Kind::HttpRoute => decode_part(value, "/spec", violations).map(Spec::HttpRoute),
         Kind::TlsRoute => decode_part(value, "/spec", violations).map(Spec::TlsRoute),
-        Kind::WorkloadNetwork => decode_part(value, "/spec", violations).map(Spec::WorkloadNetwork),
-        Kind::NetworkPolicy => decode_part(value, "/spec", violations).map(Spec::NetworkPolicy),
-        Kind::Address => decode_part(value, "/spec", violations).map(Spec::Address),
+        Kind::WorkloadNetwork => {
+            decode_part(value, "/spec", violations).map(|spec| Spec::WorkloadNetwork(Box::new(spec)))
+        }
+        Kind::NetworkPolicy => {
+            decode_part(value, "/spec", violations).map(|spec| Spec::NetworkPolicy(Box::new(spec)))
+        }
+        Kind::Address => decode_part(value, "/spec", violations).map(|spec| Spec::Address(Box::new(spec))),
         Kind::EndpointHealth => decode_part(value, "/spec", violations).map(Spec::EndpointHealth),
         Kind::Block => decode_part(value, "/spec", violations).map(Spec::Block),
         Kind::Attachment => {
@@ -449,6 +463,14 @@ mod tests {
         let expect = Expect { kind: Some(Kind::Service), ..Expect::default() };
         let object = decode(&value, &expect).unwrap();
         assert_eq!(object.key().to_store_key(), "services/default/web");
+    }
+
+    #[test]
+    fn received_objects_have_no_path() {
+        let metadata = json!({ "name": "n1", "selfLink": "/v1/nodes/n1", "uid": "67e55044-10b1-426f-9247-bb680e5fe0c8" });
+        let value = json!({ "kind": "Node", "metadata": metadata, "spec": {} });
+        let received = decode_received(&value).unwrap().metadata;
+        assert_eq!((received.self_link, received.uid.is_some()), (None, true));
     }
 
     #[test]

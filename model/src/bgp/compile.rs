@@ -27,7 +27,7 @@ use crate::{
         metadata::Labels,
         network_keys::block_key,
         node::NodeSpec,
-        resource::{Kind, Object, ObjectKey, Spec},
+        resource::{Kind, Object, ObjectKey},
         selector::Selector,
     },
     primitives::name::Name,
@@ -192,7 +192,7 @@ pub(crate) fn profile<'a>(snapshot: &'a Snapshot, name: &Name) -> Option<&'a Bfd
 
 fn node_of<'a>(snapshot: &'a Snapshot, name: &Name) -> Option<(&'a Arc<Object>, &'a NodeSpec)> {
     let object = snapshot.get(&ObjectKey { kind: Kind::Node, namespace: None, name: name.clone() })?;
-    if let Spec::Node(spec) = &object.spec { Some((object, spec)) } else { None }
+    Some((object, object.as_node()?))
 }
 
 /// Returns the session settings for a BgpPeer, with all defaults filled in. `None` if the BgpPeer has no address,

@@ -41,6 +41,7 @@ use crate::{
         interval_set::IntervalSet,
         name::{Name, Namespace},
         net::{IpFamily, to_number},
+        non_empty_set::NonEmptySet,
         quantity::{Port, PortRange, Revision, Timestamp},
     },
 };
@@ -60,20 +61,20 @@ pub struct Snapshot {
     /// Services that have a node port, by protocol and port. Health check node ports are included as TCP.
     node_ports: OrdMap<(Protocol, Port), ServiceKey>,
     taken_node_ports: OrdMap<Protocol, IntervalSet>,
-    workloads_by_label: OrdMap<LabelKey, OrdSet<Name>>,
-    services_by_selector: OrdMap<LabelKey, OrdSet<Name>>,
-    sets_by_service: OrdMap<ServiceKey, OrdSet<Name>>,
-    apply_sets: OrdMap<Name, OrdSet<ObjectKey>>,
-    workload_cidrs: OrdMap<IpNet, OrdSet<Name>>,
-    node_addresses: OrdMap<IpAddr, OrdSet<Name>>,
+    workloads_by_label: OrdMap<LabelKey, NonEmptySet<Name>>,
+    services_by_selector: OrdMap<LabelKey, NonEmptySet<Name>>,
+    sets_by_service: OrdMap<ServiceKey, NonEmptySet<Name>>,
+    apply_sets: OrdMap<Name, NonEmptySet<ObjectKey>>,
+    workload_cidrs: OrdMap<IpNet, NonEmptySet<Name>>,
+    node_addresses: OrdMap<IpAddr, NonEmptySet<Name>>,
     load_balancing: AddressIndex,
     names: NameIndex,
     routes: RouteIndex,
     networks: NetworkIndex,
-    workloads_by_node: OrdMap<Name, OrdSet<ObjectKey>>,
+    workloads_by_node: OrdMap<Name, NonEmptySet<ObjectKey>>,
     lost_nodes: OrdSet<Name>,
     /// EndpointSets that have an endpoint on a Node, by the name of the Node.
-    sets_by_node: OrdMap<Name, OrdSet<ObjectKey>>,
+    sets_by_node: OrdMap<Name, NonEmptySet<ObjectKey>>,
     /// Number of endpoint addresses: those of Workloads and of the endpoints in EndpointSets.
     endpoint_addresses: usize,
     /// Amounts of limited resources that the objects of each namespace use.
@@ -94,8 +95,8 @@ struct RoutedFrontend {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct LabelKey {
     namespace: Namespace,
-    key: String,
-    value: String,
+    key: Box<str>,
+    value: Box<str>,
 }
 
 impl Snapshot {
@@ -103,7 +104,7 @@ impl Snapshot {
     #[must_use]
     pub fn from_objects(revision: Revision, objects: impl IntoIterator<Item = Arc<Object>>) -> Self {
         let mut snapshot = Self { revision, ..Self::default() };
-        for object in objects {
+        for object in interleaved(objects) {
             snapshot.put(object);
         }
         snapshot
@@ -222,13 +223,13 @@ impl Snapshot {
     ) -> Option<(IpAddr, &Name)> {
         let mut inside = self.node_addresses.range(range.first()..=range.last());
         let (address, nodes) = inside.find(|(address, _)| !is_excepted(**address))?;
-        Some((*address, nodes.get_min()?))
+        Some((*address, nodes.first()?))
     }
 
     /// Returns a Node whose spec contains an address, or `None` if no Node has it.
     #[must_use]
     pub fn node_with_address(&self, address: IpAddr) -> Option<&Name> {
-        self.node_addresses.get(&address).and_then(OrdSet::get_min)
+        self.node_addresses.get(&address).and_then(NonEmptySet::first)
     }
 
     /// Returns the Service that holds a node port or health check node port, or `None` if the port is free.
@@ -321,7 +322,7 @@ impl Snapshot {
     #[must_use]
     pub fn maintenance_of(&self, node: &Name) -> Option<&Maintenance> {
         let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
-        self.objects.get(&key)?.as_node()?.maintenance.as_ref()
+        self.objects.get(&key)?.as_node()?.maintenance.as_deref()
     }
 
     /// Returns the EndpointSets that have an endpoint on a Node.
@@ -352,7 +353,7 @@ impl Snapshot {
 
     /// Returns the workload networks of all Nodes (`workloadCIDRs`), each with a Node that has it.
     pub(crate) fn workload_cidrs_of_nodes(&self) -> impl Iterator<Item = (&IpNet, &Name)> {
-        self.workload_cidrs.iter().filter_map(|(cidr, nodes)| Some((cidr, nodes.get_min()?)))
+        self.workload_cidrs.iter().filter_map(|(cidr, nodes)| Some((cidr, nodes.first()?)))
     }
 
     /// Returns the state after a commit that another server made; `None` if the commit does not directly
@@ -517,8 +518,18 @@ impl Snapshot {
     }
 }
 
+/// Returns every second object, then the others. A persistent map splits a full node in the middle, so that insertion in
+/// the order of the keys leaves all nodes half empty; in this order, the second half of the objects fills them.
+pub(crate) fn interleaved<T>(objects: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
+    let (mut even, mut odd) = (Vec::new(), Vec::new());
+    for (at, object) in objects.into_iter().enumerate() {
+        if at % 2 == 0 { even.push(object) } else { odd.push(object) }
+    }
+    even.into_iter().chain(odd)
+}
+
 fn label_key(namespace: &Namespace, key: &str, value: &str) -> LabelKey {
-    LabelKey { namespace: namespace.clone(), key: key.to_owned(), value: value.to_owned() }
+    LabelKey { namespace: namespace.clone(), key: key.into(), value: value.into() }
 }
 
 fn is_subset(selector: &Labels, labels: &Labels) -> bool {

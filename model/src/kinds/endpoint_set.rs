@@ -82,7 +82,7 @@ pub struct Endpoint {
     /// Drain or maintenance of the endpoint. Takes precedence over `drain`. Absent while the endpoint is in
     /// service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub maintenance: Option<Maintenance>,
+    pub maintenance: Option<Box<Maintenance>>,
 }
 
 /// Readiness of an endpoint, with the conditions of an EndpointSlice of Kubernetes.
@@ -116,7 +116,7 @@ impl Endpoint {
     #[must_use]
     pub fn own_maintenance(&self) -> Option<&Maintenance> {
         const DRAIN: &Maintenance = &Maintenance::DRAIN;
-        self.maintenance.as_ref().or(self.drain.then_some(DRAIN))
+        self.maintenance.as_deref().or(self.drain.then_some(DRAIN))
     }
 }
 

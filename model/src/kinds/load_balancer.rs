@@ -48,7 +48,7 @@ impl<'a> LoadBalancerRequest<'a> {
         let metadata = &object.metadata;
         let key = ServiceKey { namespace: metadata.namespace.clone()?, name: metadata.name.clone() };
         let said = Annotations::of(metadata, &mut Vec::new());
-        let fields = spec.load_balancer.clone().unwrap_or_default();
+        let fields = spec.load_balancer.as_deref().cloned().unwrap_or_default();
         let by_annotation = fields.addresses.is_empty();
         let (addresses_at, addresses) = said.addresses.filter(|_| by_annotation).unzip();
         Some(Self {

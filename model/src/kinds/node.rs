@@ -65,7 +65,7 @@ pub struct NodeSpec {
     /// Drain or maintenance of all endpoints on this Node. While it is set, the Node does not announce
     /// addresses, as with `unschedulable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub maintenance: Option<Maintenance>,
+    pub maintenance: Option<Box<Maintenance>>,
     /// Time since which the Node counts as lost, because its agent sends no reports (RFC 3339, UTC). Other nodes
     /// check the Workloads on a lost Node, which stay endpoints unless they fail. Set and removed by the server.
     /// Absent if the Node is not lost.

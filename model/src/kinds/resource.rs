@@ -288,23 +288,24 @@ impl From<ServiceKey> for String {
     }
 }
 
-/// Spec of an object of any kind.
+/// Spec of an object of any kind. Large specs of kinds with few objects are in boxes, because every object has the size of
+/// the largest variant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Spec {
     /// Spec of a Node.
-    Node(NodeSpec),
+    Node(Box<NodeSpec>),
     /// Spec of an AddressPool.
-    AddressPool(AddressPoolSpec),
+    AddressPool(Box<AddressPoolSpec>),
     /// Spec of a BfdProfile.
     BfdProfile(BfdProfileSpec),
     /// Spec of a BgpPeer.
     BgpPeer(Box<BgpPeerSpec>),
     /// Spec of an Advertisement.
-    Advertisement(AdvertisementSpec),
+    Advertisement(Box<AdvertisementSpec>),
     /// Spec of a DnsZone.
-    DnsZone(DnsZoneSpec),
+    DnsZone(Box<DnsZoneSpec>),
     /// Spec of a Certificate.
-    Certificate(CertificateSpec),
+    Certificate(Box<CertificateSpec>),
     /// Spec of a Gateway.
     Gateway(GatewaySpec),
     /// Spec of an HttpRoute.
@@ -312,11 +313,11 @@ pub enum Spec {
     /// Spec of a TlsRoute.
     TlsRoute(TlsRouteSpec),
     /// Spec of a WorkloadNetwork.
-    WorkloadNetwork(WorkloadNetworkSpec),
+    WorkloadNetwork(Box<WorkloadNetworkSpec>),
     /// Spec of a NetworkPolicy.
-    NetworkPolicy(NetworkPolicySpec),
+    NetworkPolicy(Box<NetworkPolicySpec>),
     /// Spec of an Address.
-    Address(AddressSpec),
+    Address(Box<AddressSpec>),
     /// Spec of an EndpointHealth.
     EndpointHealth(EndpointHealthSpec),
     /// Spec of a Block.
@@ -571,6 +572,7 @@ impl Object {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::{endpoint_set::Endpoint, service::ServicePort};
 
     #[test]
     fn store_keys_round_trip_and_refuse_what_they_did_not_write() {
@@ -582,5 +584,15 @@ mod tests {
         {
             assert_eq!(ObjectKey::parse_store_key(bad), None, "{bad}");
         }
+    }
+
+    /// Types of which a server has many in memory, with the greatest size that does not need the next larger class of the
+    /// allocator. An object has two counters beside it, and a set has the endpoints in one allocation.
+    #[test]
+    fn frequent_types_are_small() {
+        assert!(size_of::<Object>() <= 320 - 16, "{}", size_of::<Object>());
+        assert!(size_of::<ServiceSpec>() <= 320, "{}", size_of::<ServiceSpec>());
+        assert!(size_of::<Endpoint>() <= 64, "{}", size_of::<Endpoint>());
+        assert!(size_of::<ServicePort>() <= 64, "{}", size_of::<ServicePort>());
     }
 }

@@ -153,7 +153,7 @@ pub struct ServiceSpec {
     /// LoadBalancer. Default: one unshared address from a matching AddressPool for each IP family, or only
     /// for the primary one with `SingleStack`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub load_balancer: Option<LoadBalancer>,
+    pub load_balancer: Option<Box<LoadBalancer>>,
     /// Names outside of the cluster zone, at most 64, such as `www.example.org`, for which `tidegate-dns` answers with
     /// the load balancer addresses that are announced, while an endpoint of their IP family is usable. A DnsZone must
     /// contain the name and allow the namespace; of several Services, the oldest has the name. Only allowed with type
@@ -192,7 +192,7 @@ pub struct ServiceSpec {
     /// Active health check of the endpoints. Unhealthy endpoints receive no connections. Not allowed without
     /// `ports` and with type ExternalName. Default: no check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub health_check: Option<HealthCheck>,
+    pub health_check: Option<Box<HealthCheck>>,
     /// Treatment of established connections of a removed endpoint: `keep` (they continue), `drain` (they
     /// continue for `drainSeconds`) or `reset` (they end at once). UDP flows move to another endpoint at once
     /// in all cases. Default: `keep`.
@@ -206,7 +206,7 @@ pub struct ServiceSpec {
     /// Drain or maintenance of all endpoints of the Service. New connections are refused while it is set. Default:
     /// none, the endpoints are in service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub maintenance: Option<Maintenance>,
+    pub maintenance: Option<Box<Maintenance>>,
     /// True if nodes do not program the Service. The addresses and ports of the Service stay allocated. Default:
     /// false.
     #[serde(default)]

@@ -55,7 +55,7 @@ pub struct WorkloadSpec {
     pub lease_seconds: Option<u32>,
     /// Drain or maintenance of the Workload. Absent while the Workload is in service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub maintenance: Option<Maintenance>,
+    pub maintenance: Option<Box<Maintenance>>,
 }
 
 /// Named port of a Workload, to which Services refer by `targetPort`.

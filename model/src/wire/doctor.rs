@@ -263,7 +263,7 @@ mod tests {
             record.services.insert("default/web".to_owned().try_into().unwrap());
             record.announcement.candidates = candidates.to_vec();
             let metadata = Metadata::named(name_of(record.address), None);
-            Arc::new(Object { metadata, spec: Spec::Address(record) })
+            Arc::new(Object { metadata, spec: Spec::Address(Box::new(record)) })
         };
         let (a, b, c) = (candidate("a", Some(1)), candidate("b", None), candidate("c", None));
         let judge = |objects: Vec<Arc<Object>>, node: &str| {

@@ -123,7 +123,7 @@ impl World {
     fn record(&mut self, record: AddressSpec) {
         self.put(Object {
             metadata: Metadata::named(name_of(record.address), None),
-            spec: Spec::Address(record),
+            spec: Spec::Address(Box::new(record)),
         });
     }
 

@@ -101,7 +101,7 @@ impl World {
         let record = self.record.clone();
         objects.push(Object {
             metadata: Metadata::named(name_of(record.address), None),
-            spec: Spec::Address(record),
+            spec: Spec::Address(Box::new(record)),
         });
         let snapshot = Snapshot::from_objects(Revision(1), objects.into_iter().map(Arc::new));
         let names = ["a", "b", "c", "d"].map(name);

@@ -15,7 +15,7 @@ use model::{
     kinds::{
         address::AddressSpec,
         address_pool::AddressPoolSpec,
-        resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
+        resource::{Kind, Object, ObjectKey, ServiceKey},
         selector::Selector,
         service::{IpFamilyPolicy, LoadBalancer, ServiceSpec, ServiceType, TrafficPolicy},
     },
@@ -168,10 +168,8 @@ impl<'a> State<'a> {
         let services = list(Kind::Service).map(|object| {
             (ServiceKey::of_object_key(&object.key()).unwrap(), (&**object, object.as_service().unwrap()))
         });
-        let pools = list(Kind::AddressPool).map(|object| {
-            let Spec::AddressPool(spec) = &object.spec else { unreachable!() };
-            (object.metadata.name.clone(), spec)
-        });
+        let pools = list(Kind::AddressPool)
+            .map(|object| (object.metadata.name.clone(), object.as_address_pool().unwrap()));
         Self {
             snapshot,
             records: records.map(|record| (record.address, record)).collect(),
@@ -244,7 +242,7 @@ impl<'a> State<'a> {
 }
 
 fn wanted(spec: &ServiceSpec) -> LoadBalancer {
-    spec.load_balancer.clone().unwrap_or_default()
+    spec.load_balancer.as_deref().cloned().unwrap_or_default()
 }
 
 /// Returns the IP families in which a Service needs a load balancer address, each with the address that it

@@ -39,7 +39,7 @@ fn record(address: &str, candidates: &[&str]) -> Object {
         peer_public_key: None,
     };
     record.announcement.candidates = candidates.iter().map(candidate).collect();
-    Object { metadata: Metadata::named(name_of(record.address), None), spec: Spec::Address(record) }
+    Object { metadata: Metadata::named(name_of(record.address), None), spec: Spec::Address(Box::new(record)) }
 }
 
 /// Returns a line for each address that would move if the nodes `failed` went down, and for each single point

@@ -6,10 +6,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use imbl::OrdMap;
 use model::{
-    kinds::{
-        node::NodeSpec,
-        resource::{Object, Spec},
-    },
+    kinds::{node::NodeSpec, resource::Object},
     primitives::name::Name,
 };
 use serde_json::{Map, Value, json};
@@ -80,9 +77,7 @@ async fn look(control: &Control, wanted: &Nodes) -> Result<(), String> {
 /// Merges the data of a cluster node into a Node read from the server, keeping the resource version that was
 /// read. Returns `None` if the Node already has the data. Does no I/O.
 fn merged(node: &Value, wanted: &Object) -> Option<Value> {
-    let Spec::Node(NodeSpec { addresses, zone, workload_cidrs, unschedulable, .. }) = &wanted.spec else {
-        return None;
-    };
+    let NodeSpec { addresses, zone, workload_cidrs, unschedulable, .. } = wanted.as_node()?;
     let fields = |at: &str| node.pointer(at).and_then(Value::as_object).cloned().unwrap_or_default();
     let (old_labels, old_annotations, old_spec) =
         (fields("/metadata/labels"), fields("/metadata/annotations"), fields("/spec"));

@@ -30,7 +30,7 @@ pub(super) fn service(made: &mut ExportResult, metadata: &Metadata, spec: &Servi
         return;
     }
     let mut theirs = metadata_of(metadata, metadata.namespace.as_ref().map(|name| name.as_str()));
-    annotations(spec.load_balancer.as_ref(), &mut theirs, &mut made.report);
+    annotations(spec.load_balancer.as_deref(), &mut theirs, &mut made.report);
     hostnames(spec, &mut theirs, &mut made.report);
     let mut line = DocumentDraft::new(made);
     addresses(&mut line, spec);

@@ -92,7 +92,7 @@ pub(crate) fn service(page: &mut Page, object: &Service) {
     if spec.disabled {
         page.field("Disabled", "yes: addresses and ports are kept, but no traffic is served");
     }
-    page.optional("Out of service", &maintenance(spec.maintenance.as_ref()));
+    page.optional("Out of service", &maintenance(spec.maintenance.as_deref()));
     for port in &spec.ports {
         page.field("Port", &port_line(port));
     }
@@ -172,7 +172,7 @@ fn endpoint_line(endpoint: &Endpoint) -> String {
         ("draining", endpoint.drain),
     ];
     let states: Vec<&str> = states.into_iter().filter_map(|(name, holds)| holds.then_some(name)).collect();
-    let out = maintenance(endpoint.maintenance.as_ref());
+    let out = maintenance(endpoint.maintenance.as_deref());
     let out = if out.is_empty() { out } else { format!(", {out}") };
     format!("{line}: {}{out}", states.join(", "))
 }
@@ -206,7 +206,7 @@ pub(crate) fn workload(page: &mut Page, object: &Workload) {
     page.optional("Weight", &word(&spec.weight));
     page.optional("Named ports", &workload_ports(spec));
     page.optional("Lease (s)", &word(&spec.lease_seconds));
-    page.optional("Out of service", &maintenance(spec.maintenance.as_ref()));
+    page.optional("Out of service", &maintenance(spec.maintenance.as_deref()));
 }
 
 pub(crate) fn node(page: &mut Page, object: &Node, now: Timestamp) {
@@ -219,7 +219,7 @@ pub(crate) fn node(page: &mut Page, object: &Node, now: Timestamp) {
     page.optional("Zone", &word(&spec.zone));
     page.field("Workload networks", &words(&spec.workload_cidrs));
     page.field("Mode", &node_mode(object));
-    page.optional("Out of service", &maintenance(spec.maintenance.as_ref()));
+    page.optional("Out of service", &maintenance(spec.maintenance.as_deref()));
     if spec.proxy.masquerade_all {
         page.field("Masquerade", "all traffic to virtual addresses");
     }

@@ -373,7 +373,7 @@ impl<'a> Ledger<'a> {
         let metadata = working.address(address).or_else(|| self.before.address(address));
         let metadata =
             metadata.map_or_else(|| Metadata::named(name_of(address), None), |known| known.metadata.clone());
-        working.put(Arc::new(Object { metadata, spec: Spec::Address(record) }));
+        working.put(Arc::new(Object { metadata, spec: Spec::Address(Box::new(record)) }));
         self.touched.insert(address);
     }
 

@@ -34,7 +34,7 @@ pub(super) fn record(
         spec.certificate.clone_from(certificate);
         spec.private_key = Some(private_key.clone());
     }
-    let new = Object { metadata: old.metadata.clone(), spec: Spec::Certificate(spec) };
+    let new = Object { metadata: old.metadata.clone(), spec: Spec::Certificate(Box::new(spec)) };
     Some(StagedObject::of_record(key, Some(Arc::clone(old)), Some(new)))
 }
 

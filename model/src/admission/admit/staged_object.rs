@@ -8,7 +8,6 @@ use crate::{
     cluster::snapshot::Snapshot,
     kinds::{
         address::Announcement,
-        node::NodeSpec,
         resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
     },
     primitives::{
@@ -67,14 +66,15 @@ fn announce(
     let mut record = old.as_address().filter(|record| record.announcement.epoch == if_epoch)?.clone();
     let epoch = announcement.epoch.max(if_epoch.saturating_add(1));
     record.announcement = Announcement { epoch, ..announcement.clone() };
-    let new = Object { metadata: old.metadata.clone(), spec: Spec::Address(record) };
+    let new = Object { metadata: old.metadata.clone(), spec: Spec::Address(Box::new(record)) };
     Some(StagedObject::of_record(old.key(), Some(Arc::clone(old)), Some(new)))
 }
 
 fn lose(snapshot: &Snapshot, node: &Name, since: Option<Timestamp>) -> Option<StagedObject> {
     let old = snapshot.get(&ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() })?;
     let Spec::Node(spec) = &old.spec else { return None };
-    let spec = NodeSpec { lost_since: since, ..spec.clone() };
+    let mut spec = spec.clone();
+    spec.lost_since = since;
     let new = Object { metadata: old.metadata.clone(), spec: Spec::Node(spec) };
     Some(StagedObject::of_record(old.key(), Some(Arc::clone(old)), Some(new)))
 }

@@ -21,7 +21,9 @@ use crate::{
         resource::{Kind, Object, ObjectKey, ServiceKey},
         service::ServiceSpec,
     },
-    primitives::{interval_set::IntervalSet, name::Name, net::IpFamily, quantity::Timestamp},
+    primitives::{
+        interval_set::IntervalSet, name::Name, net::IpFamily, non_empty_set::NonEmptySet, quantity::Timestamp,
+    },
 };
 
 /// Indices of pools, load balancer addresses and pending Services in a snapshot.
@@ -32,20 +34,20 @@ pub(super) struct AddressIndex {
     pool_ranges: OrdMap<(IpFamily, u128), PoolRange>,
     /// Pools that may be used for Services that name no pool, in the order of allocation.
     pool_order: OrdSet<PoolRank>,
-    advertisements_by_pool: OrdMap<Name, OrdSet<Name>>,
+    advertisements_by_pool: OrdMap<Name, NonEmptySet<Name>>,
     /// Addresses that have a record, because they are in use or in quarantine (released recently), as
     /// intervals of their numbers in each numbering.
     recorded: OrdMap<Numbering, IntervalSet>,
-    by_service: OrdMap<ServiceKey, OrdSet<IpAddr>>,
-    by_sharing_key: OrdMap<Name, OrdSet<IpAddr>>,
+    by_service: OrdMap<ServiceKey, NonEmptySet<IpAddr>>,
+    by_sharing_key: OrdMap<Name, NonEmptySet<IpAddr>>,
     /// Addresses that Services have, by pool and IP family. Addresses outside of every pool are at pool `None`.
-    held: OrdMap<(Option<Name>, IpFamily), OrdSet<IpAddr>>,
+    held: OrdMap<(Option<Name>, IpFamily), NonEmptySet<IpAddr>>,
     /// Number of addresses that Services hold, inside and outside of pools.
     held_count: usize,
-    quarantined: OrdMap<(Option<Name>, IpFamily), OrdSet<IpAddr>>,
+    quarantined: OrdMap<(Option<Name>, IpFamily), NonEmptySet<IpAddr>>,
     quarantine_ends: OrdSet<(Timestamp, IpAddr)>,
-    by_former: OrdMap<ServiceKey, OrdSet<IpAddr>>,
-    external_ips: OrdMap<IpAddr, OrdSet<ServiceKey>>,
+    by_former: OrdMap<ServiceKey, NonEmptySet<IpAddr>>,
+    external_ips: OrdMap<IpAddr, NonEmptySet<ServiceKey>>,
     /// Services of type LoadBalancer that lack an address in at least one of their IP families, oldest first.
     pending: OrdSet<PendingService>,
 }
@@ -123,7 +125,7 @@ impl Snapshot {
     /// Returns the name of an Advertisement that refers to a pool by name, or `None` if there is none.
     #[must_use]
     pub fn advertisement_of_pool(&self, pool: &Name) -> Option<&Name> {
-        self.load_balancing.advertisements_by_pool.get(pool).and_then(OrdSet::get_min)
+        self.load_balancing.advertisements_by_pool.get(pool).and_then(NonEmptySet::first)
     }
 
     /// Returns the first assignable address of a pool that is neither in use nor in quarantine (released
@@ -166,8 +168,9 @@ impl Snapshot {
     /// family.
     #[must_use]
     pub fn counts_of_pool(&self, pool: &Name, family: IpFamily) -> (usize, usize) {
-        let count =
-            |index: &OrdMap<_, OrdSet<_>>| index.get(&(Some(pool.clone()), family)).map_or(0, OrdSet::len);
+        let count = |index: &OrdMap<_, NonEmptySet<_>>| {
+            index.get(&(Some(pool.clone()), family)).map_or(0, NonEmptySet::len)
+        };
         (count(&self.load_balancing.held), count(&self.load_balancing.quarantined))
     }
 
@@ -197,7 +200,7 @@ impl Snapshot {
     /// Returns a Service that has an address as external IP, or `None` if no Service has it.
     #[must_use]
     pub fn external_ip_holder(&self, address: IpAddr) -> Option<&ServiceKey> {
-        self.load_balancing.external_ips.get(&address).and_then(OrdSet::get_min)
+        self.load_balancing.external_ips.get(&address).and_then(NonEmptySet::first)
     }
 
     /// Returns the first external IP in a range, with a Service that has it; `None` if the range contains no
@@ -205,7 +208,7 @@ impl Snapshot {
     pub(crate) fn external_ip_in(&self, range: &AddressRange) -> Option<(IpAddr, &ServiceKey)> {
         let (address, holders) =
             self.load_balancing.external_ips.range(range.first()..=range.last()).next()?;
-        Some((*address, holders.get_min()?))
+        Some((*address, holders.first()?))
     }
 
     /// Returns the Services that lack a load balancer address, oldest first, starting after `after` if it is

@@ -5,7 +5,7 @@ use imbl::{OrdMap, OrdSet};
 use crate::{
     cluster::quota::Usage,
     kinds::resource::Kind,
-    primitives::{interval_set::IntervalSet, name::Namespace},
+    primitives::{interval_set::IntervalSet, name::Namespace, non_empty_set::NonEmptySet},
 };
 
 /// Kind of an index update: addition or removal of an entry. The same function performs both, so that a
@@ -61,23 +61,13 @@ impl Entry {
 
     pub(super) fn set<K: Ord + Clone, V: Ord + Clone>(
         self,
-        index: &mut OrdMap<K, OrdSet<V>>,
+        index: &mut OrdMap<K, NonEmptySet<V>>,
         key: K,
         value: V,
     ) {
         match self {
-            Self::Add => {
-                index.entry(key).or_default().insert(value);
-            }
-            Self::Remove => {
-                let emptied = index.get_mut(&key).is_some_and(|set| {
-                    set.remove(&value);
-                    set.is_empty()
-                });
-                if emptied {
-                    index.remove(&key);
-                }
-            }
+            Self::Add => NonEmptySet::add_at(index, key, value),
+            Self::Remove => NonEmptySet::remove_at(index, &key, &value),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use imbl::{OrdMap, OrdSet};
+use imbl::OrdMap;
 
 use super::{Entry, Snapshot};
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
         domain_name::{DomainName, reversed},
         hostname_pattern::HostnamePattern,
         name::Name,
+        non_empty_set::NonEmptySet,
         quantity::Timestamp,
     },
 };
@@ -25,9 +26,9 @@ pub(super) struct NameIndex {
     /// Names of the DnsZones by their zone.
     zones: OrdMap<DomainName, Name>,
     /// Objects that claim a host name, by the reversed name, so that names below a name are adjacent.
-    claims: OrdMap<String, OrdSet<HostnameClaim>>,
+    claims: OrdMap<String, NonEmptySet<HostnameClaim>>,
     /// Gateways by the Service that publishes them.
-    published: OrdMap<ServiceKey, OrdSet<ObjectKey>>,
+    published: OrdMap<ServiceKey, NonEmptySet<ObjectKey>>,
 }
 
 /// Claim of a host name by a Service, by a Gateway with a listener for the name, or by a route. Claims are ordered by
@@ -121,7 +122,7 @@ impl Snapshot {
     }
 
     /// Returns the claimed host names below a DNS name, with the labels from right to left, each with its claims.
-    pub fn hostnames_below(&self, name: &str) -> impl Iterator<Item = (&str, &OrdSet<HostnameClaim>)> {
+    pub fn hostnames_below(&self, name: &str) -> impl Iterator<Item = (&str, &NonEmptySet<HostnameClaim>)> {
         let prefix = format!("{}.", reversed(name));
         let below = self.names.claims.range(prefix.clone()..);
         below

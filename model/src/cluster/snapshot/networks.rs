@@ -19,6 +19,7 @@ use crate::{
     primitives::{
         name::Name,
         net::{IpFamily, overlaps, to_number},
+        non_empty_set::NonEmptySet,
         quantity::Timestamp,
     },
 };
@@ -32,19 +33,19 @@ pub(super) struct NetworkIndex {
     /// address is the only one that can contain it.
     blocks: OrdMap<(IpFamily, u128), IpNet>,
     /// Blocks that Nodes have.
-    blocks_by_node: OrdMap<Name, OrdSet<IpNet>>,
+    blocks_by_node: OrdMap<Name, NonEmptySet<IpNet>>,
     /// Blocks in cooldown, by the Nodes that had them.
-    cooling_by_node: OrdMap<Name, OrdSet<IpNet>>,
+    cooling_by_node: OrdMap<Name, NonEmptySet<IpNet>>,
     /// Blocks of each network, held and in cooldown.
-    blocks_by_network: OrdMap<Name, OrdSet<IpNet>>,
+    blocks_by_network: OrdMap<Name, NonEmptySet<IpNet>>,
     /// Ends of cooldowns.
     cooldown_ends: OrdSet<(Timestamp, IpNet)>,
     /// Pairs of a WorkloadNetwork and a Node that it selects, and that has no block of one of its IP families. Drained
     /// blocks do not count.
     lacking: OrdSet<(Name, Name)>,
     attachments_by_address: OrdMap<IpAddr, Name>,
-    attachments_by_node: OrdMap<Name, OrdSet<Name>>,
-    attachments_by_workload: OrdMap<WorkloadKey, OrdSet<Name>>,
+    attachments_by_node: OrdMap<Name, NonEmptySet<Name>>,
+    attachments_by_workload: OrdMap<WorkloadKey, NonEmptySet<Name>>,
 }
 
 impl NetworkIndex {
@@ -147,7 +148,7 @@ impl Snapshot {
     /// Returns the number of blocks of a WorkloadNetwork, held and in cooldown.
     #[must_use]
     pub fn block_count(&self, network: &Name) -> usize {
-        self.networks.blocks_by_network.get(network).map_or(0, OrdSet::len)
+        self.networks.blocks_by_network.get(network).map_or(0, NonEmptySet::len)
     }
 
     /// Returns the pairs of a WorkloadNetwork and a Node that it selects, but that has no block of one of its IP families.
@@ -223,7 +224,7 @@ impl Snapshot {
     /// Returns the number of Attachments of a Node.
     #[must_use]
     pub fn attachment_count(&self, node: &Name) -> usize {
-        self.networks.attachments_by_node.get(node).map_or(0, OrdSet::len)
+        self.networks.attachments_by_node.get(node).map_or(0, NonEmptySet::len)
     }
 
     /// Returns the Attachments of a Workload.

@@ -3,16 +3,19 @@
 use imbl::{OrdMap, OrdSet};
 
 use super::{Entry, Snapshot};
-use crate::kinds::{
-    resource::{Kind, Object, ObjectKey, ServiceKey},
-    route::RouteSpec,
+use crate::{
+    kinds::{
+        resource::{Kind, Object, ObjectKey, ServiceKey},
+        route::RouteSpec,
+    },
+    primitives::non_empty_set::NonEmptySet,
 };
 
 /// Index of routes in a snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RouteIndex {
-    by_gateway: OrdMap<ObjectKey, OrdSet<ObjectKey>>,
-    by_service: OrdMap<ServiceKey, OrdSet<ObjectKey>>,
+    by_gateway: OrdMap<ObjectKey, NonEmptySet<ObjectKey>>,
+    by_service: OrdMap<ServiceKey, NonEmptySet<ObjectKey>>,
 }
 
 impl RouteIndex {

@@ -1,7 +1,7 @@
 //! Addresses of Services by their names, which most questions ask for. The answers are those of the general search; the
 //! index only saves the work of finding them.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, slice, sync::Arc};
 
 use imbl::HashMap;
 
@@ -15,13 +15,31 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ServiceAddressIndex(HashMap<Box<str>, ServiceAddresses>);
 
-/// Addresses of one Service, in the order of its answers.
+/// Addresses of one Service, in the order of its answers: cluster IPs, or the addresses of the usable endpoints of a
+/// headless Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ServiceAddresses {
-    /// Cluster IPs, or the addresses of the usable endpoints of a headless Service.
-    pub(super) addresses: Arc<[IpAddr]>,
+    addresses: Addresses,
     /// True if the Service is headless, so that the records have another time.
     pub(super) is_headless: bool,
+}
+
+/// At least one address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Addresses {
+    /// The only address, in place: most Services have one.
+    One(IpAddr),
+    Several(Arc<[IpAddr]>),
+}
+
+impl ServiceAddresses {
+    /// Returns the addresses, at least one.
+    pub(super) fn addresses(&self) -> &[IpAddr] {
+        match &self.addresses {
+            Addresses::One(address) => slice::from_ref(address),
+            Addresses::Several(addresses) => addresses,
+        }
+    }
 }
 
 impl ServiceAddressIndex {
@@ -38,7 +56,7 @@ impl ServiceAddressIndex {
         }
         let key = format!("{}.{}", service.name, service.namespace);
         let spec = snapshot.service(service).and_then(|object| object.as_service());
-        let addresses: Arc<[IpAddr]> = match hosts {
+        let addresses: Vec<IpAddr> = match hosts {
             Some(hosts) => hosts.addresses().into_iter().collect(),
             None => spec
                 .filter(|spec| !spec.is_external_name())
@@ -46,11 +64,12 @@ impl ServiceAddressIndex {
                 .flat_map(ServiceSpec::cluster_addresses)
                 .collect(),
         };
-        if addresses.is_empty() {
-            self.0.remove(&*key);
-        } else {
-            let is_headless = hosts.is_some();
-            self.0.insert(key.into(), ServiceAddresses { addresses, is_headless });
-        }
+        let addresses = match addresses[..] {
+            [] => return drop(self.0.remove(&*key)),
+            [address] => Addresses::One(address),
+            [_, _, ..] => Addresses::Several(addresses.into()),
+        };
+        let is_headless = hosts.is_some();
+        self.0.insert(key.into(), ServiceAddresses { addresses, is_headless });
     }
 }

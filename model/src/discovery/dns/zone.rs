@@ -12,7 +12,7 @@ use super::{
 use crate::{
     cluster::{
         change::{Change, ChangeKind, ObjectChange},
-        snapshot::{Snapshot, publishing_service},
+        snapshot::{Snapshot, interleaved, publishing_service},
     },
     compile::{affected, compile},
     discovery::hostnames::families_in_service,
@@ -97,10 +97,8 @@ impl Zone {
             has_external_changes: true,
         };
         let snapshot = zone.snapshot.clone();
-        for service in
-            snapshot.list(Kind::Service, None, None).filter_map(|it| ServiceKey::of_object_key(&it.key()))
-        {
-            zone.refresh(&service);
+        for service in interleaved(snapshot.list(Kind::Service, None, None)) {
+            ServiceKey::of_object_key(&service.key()).iter().for_each(|key| zone.refresh(key));
         }
         for workload in snapshot.list(Kind::Workload, None, None) {
             zone.index_workload(workload, true);
@@ -301,7 +299,7 @@ impl Zone {
         let key = name.strip_suffix(self.settings.domain.as_str())?.strip_suffix(".svc.")?;
         let found = self.service_addresses.get(key)?;
         let ttl = if found.is_headless { self.settings.ttl_headless } else { self.settings.ttl };
-        Some((&found.addresses, ttl))
+        Some((found.addresses(), ttl))
     }
 
     /// Returns the endpoints of a headless Service; `None` for other Services.

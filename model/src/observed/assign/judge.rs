@@ -15,7 +15,7 @@ use crate::{
         advertisement::{AdvertisementSpec, AdvertisementType, InterfaceName, WhenIsolated},
         metadata::Labels,
         node::{NodeSpec, ProxyMode},
-        resource::{Kind, Object, ObjectKey, Spec},
+        resource::{Kind, Object, ObjectKey},
         selector::Selector,
     },
     observed::rollup::{NodeView, is_served},
@@ -289,7 +289,7 @@ fn is_link(network: &IpNet) -> bool {
 }
 
 fn of_node(object: &Arc<Object>) -> Option<(&Object, &NodeSpec)> {
-    if let Spec::Node(spec) = &object.spec { Some((object, spec)) } else { None }
+    Some((object, object.as_node()?))
 }
 
 fn weight(advertisement: &AdvertisementSpec, labels: &Labels) -> u32 {

@@ -162,5 +162,5 @@ pub(super) fn reaches_peers(
 
 fn nodes(snapshot: &Snapshot) -> impl Iterator<Item = (&Object, &NodeSpec)> {
     let all = snapshot.list(Kind::Node, None, None);
-    all.filter_map(|object| if let Spec::Node(spec) = &object.spec { Some((&**object, spec)) } else { None })
+    all.filter_map(|object| Some((&**object, object.as_node()?)))
 }

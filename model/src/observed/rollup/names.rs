@@ -180,7 +180,7 @@ pub fn dns_zone_status(snapshot: &Snapshot, spec: &DnsZoneSpec) -> DnsZoneStatus
     let zone = spec.zone.as_str();
     let apex = snapshot.hostname_claims(zone).next().map(|claim| (zone.to_owned(), &claim.object));
     let below = snapshot.hostnames_below(zone).take(EXAMINED_MAX);
-    let below = below.filter_map(|(name, claims)| Some((reversed(name), &claims.get_min()?.object)));
+    let below = below.filter_map(|(name, claims)| Some((reversed(name), &claims.first()?.object)));
     let (mut hostnames, mut refused): (BTreeMap<_, String>, BTreeMap<_, _>) = <_>::default();
     for (name, first) in apex.into_iter().chain(below) {
         let is_here = snapshot.dns_zone_of(&name).is_some_and(|(_, found)| found.zone == spec.zone);

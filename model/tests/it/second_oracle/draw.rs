@@ -192,10 +192,10 @@ impl Estate {
         }
         for (address, services) in addresses {
             let spec = AddressSpec { services, ..AddressSpec::new(address, None) };
-            put(name_of(address).as_str(), None, Spec::Address(spec));
+            put(name_of(address).as_str(), None, Spec::Address(Box::new(spec)));
         }
         for (name, node) in &self.nodes {
-            put(name, None, Spec::Node(node.clone()));
+            put(name, None, Spec::Node(Box::new(node.clone())));
         }
         Snapshot::from_objects(Revision(1), objects)
     }
@@ -257,8 +257,8 @@ fn nets(texts: &[&str]) -> Vec<IpNet> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-const fn maintenance(mode: MaintenanceMode) -> Maintenance {
-    Maintenance { mode, reason: None, by: None, deadline: None }
+fn maintenance(mode: MaintenanceMode) -> Box<Maintenance> {
+    Box::new(Maintenance { mode, reason: None, by: None, deadline: None })
 }
 
 /// Service without its addresses, which follow from its index.

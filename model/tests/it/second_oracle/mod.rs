@@ -295,8 +295,8 @@ impl Estate {
             None => endpoint.drain.then_some(MaintenanceMode::Drain),
         };
         let node = endpoint.node.as_ref().and_then(|node| self.nodes.get(node.as_str()));
-        let of_node = node.and_then(|node| node.maintenance.as_ref()).map(|one| one.mode);
-        let of_service = spec.maintenance.as_ref().map(|one| one.mode);
+        let of_node = node.and_then(|node| node.maintenance.as_deref()).map(|one| one.mode);
+        let of_service = spec.maintenance.as_deref().map(|one| one.mode);
         let modes = [of_endpoint, of_node, of_service];
         let is_absent = modes.contains(&Some(MaintenanceMode::Maintenance));
         let is_drained = !is_absent && modes.contains(&Some(MaintenanceMode::Drain));

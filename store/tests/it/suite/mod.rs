@@ -126,7 +126,7 @@ impl Place {
 pub(crate) fn spec(number: u32, version: u64) -> Spec {
     let zone = Some(Label::parse(&format!("v{version}")).unwrap());
     match number % 4 {
-        0 => Spec::Node(NodeSpec { zone, ..NodeSpec::default() }),
+        0 => Spec::Node(Box::new(NodeSpec { zone, ..NodeSpec::default() })),
         1 => Spec::Workload(WorkloadSpec { zone, ..WorkloadSpec::default() }),
         2 => {
             let selector = [("version".to_owned(), version.to_string())].into();

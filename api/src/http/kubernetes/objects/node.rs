@@ -23,7 +23,7 @@ pub(in super::super) fn render(
     status: Option<&NodeStatus>,
     epoch: Epoch,
 ) -> Value {
-    let default = Spec::Node(NodeSpec::default()).to_json();
+    let default = Spec::Node(Box::default()).to_json();
     let (_, rest) = split(object.spec.to_json(), &default, &SHOWN);
     let mut metadata = metadata(&object.metadata, Resource::Nodes, epoch);
     annotate_rest(&mut metadata, &rest);

@@ -101,7 +101,7 @@ fn not_ready_because(object: &Object, spec: &WorkloadSpec, snapshot: &Snapshot) 
         WorkloadPhase::Running | WorkloadPhase::Terminating if is_lost => Some(NODE_LOST),
         WorkloadPhase::Terminating => Some("Terminating"),
         WorkloadPhase::Running if !spec.ready => Some("NotReady"),
-        WorkloadPhase::Running => spec.maintenance.as_ref().or_else(node_is_out).map(mode),
+        WorkloadPhase::Running => spec.maintenance.as_deref().or_else(node_is_out).map(mode),
     }
 }
 
