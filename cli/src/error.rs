@@ -217,14 +217,28 @@ impl Failure {
     }
 }
 
+/// Returns the remedy if the certificate of the server was not accepted. `cause` is the message of the TLS library.
+fn certificate_hint(cause: &str) -> &'static str {
+    if cause.contains("certificate expired") {
+        "replace the file of --tls-cert-file at the server, which loads it at once; if the certificate is valid, set the \
+         clock of this machine"
+    } else if cause.contains("certificate not valid yet") {
+        "compare the clocks of this machine and of the server: the certificate is not valid yet"
+    } else if cause.contains("certificate not valid for name") {
+        "use a name or an address of the certificate in --api, or add this one to the certificate: --tls-name of the \
+         server, or a new file for --tls-cert-file"
+    } else {
+        "give the CA certificate of the server with --ca-file FILE (PEM), or its hash from the server log with \
+         --ca-hash sha256:…"
+    }
+}
+
 /// Returns the hints for a request to which the control API sent no usable response.
 fn connection_hints(error: &Error) -> Vec<String> {
     match error {
-        Error::Unreachable { cause, .. } if cause.contains("invalid peer certificate") => vec![
-            "give the CA certificate of the server with --ca-file FILE (PEM), or its hash from the server log \
-             with --ca-hash sha256:…"
-                .to_owned(),
-        ],
+        Error::Unreachable { cause, .. } if cause.contains("invalid peer certificate") => {
+            vec![certificate_hint(cause).to_owned()]
+        }
         Error::Unreachable { url, .. } => vec![
             format!("check that tidegate-api is running: `curl {url}/healthz` must respond"),
             "use --api URL or TIDEGATE_API for another server".to_owned(),
@@ -236,5 +250,33 @@ fn connection_hints(error: &Error) -> Vec<String> {
         ],
         Error::TooLarge { .. } => vec!["reduce the result: -n NAMESPACE, -l SELECTOR or a name".to_owned()],
         Error::Rejected(_) | Error::Token(_) | Error::Output(_) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustls::CertificateError;
+    use rustls_pki_types::{ServerName, UnixTime};
+
+    use super::*;
+
+    /// Input: errors of the TLS library. Output: the remedy of each.
+    #[test]
+    fn each_fault_of_a_certificate_has_its_own_remedy() {
+        let at = |secs| UnixTime::since_unix_epoch(Duration::from_secs(secs));
+        let expected = ServerName::try_from("a").unwrap();
+        for (fault, remedy) in [
+            (CertificateError::ExpiredContext { time: at(2), not_after: at(1) }, "--tls-cert-file"),
+            (CertificateError::NotValidYetContext { time: at(1), not_before: at(2) }, "clocks"),
+            (CertificateError::NotValidForNameContext { expected, presented: Vec::new() }, "--tls-name"),
+            (CertificateError::UnknownIssuer, "--ca-file"),
+        ] {
+            let cause = rustls::Error::InvalidCertificate(fault).to_string();
+            let error = Error::Unreachable { url: "https://a".to_owned(), cause, is_unsent: true };
+            let hints = connection_hints(&error);
+            assert!(hints.len() == 1 && hints[0].contains(remedy), "{hints:?}");
+        }
     }
 }

@@ -116,7 +116,7 @@ impl Connection {
             // Plain HTTP needs no CAs, and loading those of the system takes longer than a request.
             (None, None) => Trust::Roots(RootCertStore::empty()),
         };
-        let config = trust.client().map_err(|error| unusable(&error))?;
+        let config = trust.control_client().map_err(|error| unusable(&error))?;
         match self.identity.as_deref() {
             None => Ok(config.with_no_client_auth()),
             Some(Identity { chain, key }) => {

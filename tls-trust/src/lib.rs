@@ -5,7 +5,9 @@
 //! Invariants: a server is trusted only with a valid chain to a trusted certificate, and only TLS 1.3 is
 //! used.
 
+mod hint;
 mod pin;
+mod proof;
 
 use std::{fs::File, io::Read as _, path::Path, sync::Arc};
 
@@ -16,7 +18,7 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 
-pub use self::pin::Pin;
+pub use self::{pin::Pin, proof::expired_renewal_message};
 
 /// Maximum size of a CA file in bytes. The CA bundle of an operating system is smaller.
 const CA_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -87,11 +89,32 @@ impl Trust {
     /// # Errors
     /// Returns an error if TLS 1.3 is not available.
     pub fn client(self) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Untrusted> {
+        self.configure(false)
+    }
+
+    /// Starts a TLS client configuration for a control server, as [`Trust::client`] does. The client also names the
+    /// authorities to the server, unless there are many. A control server with a certificate of another authority then
+    /// presents one of its own authority to clients that trust only that one.
+    ///
+    /// # Errors
+    /// Returns an error if TLS 1.3 is not available.
+    pub fn control_client(self) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Untrusted> {
+        self.configure(true)
+    }
+
+    fn configure(
+        self,
+        names_authorities: bool,
+    ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Untrusted> {
         let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(Untrusted::Unusable)?;
         Ok(match self {
+            Self::Roots(roots) if names_authorities && (1..=hint::AUTHORITIES_MAX).contains(&roots.len()) => {
+                let verifier = hint::Hinting::new(roots, provider).map_err(Untrusted::Unusable)?;
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+            }
             Self::Roots(roots) => builder.with_root_certificates(roots),
             Self::Pin(pin) => {
                 builder.dangerous().with_custom_certificate_verifier(Arc::new(pin::Pinned { pin, provider }))

@@ -160,6 +160,11 @@ pub struct Flags {
     /// Lifetime of agent certificates in seconds. Agents renew them after two thirds of it [default: 86400]
     #[arg(long, env = "TIDEGATE_AGENT_CERTIFICATE_SECS", value_name = "SECONDS")]
     pub agent_certificate_secs: Option<u32>,
+    /// Time in seconds after the expiry of an agent certificate during which the agent can still renew it, from 0 to
+    /// 31536000 (one year). Nodes then return by themselves after a long outage of the control servers. With 0, they need
+    /// a new join token [default: 2592000, 30 days]
+    #[arg(long, env = "TIDEGATE_AGENT_RENEWAL_GRACE_SECS", value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(0..=tls::AGENT_RENEWAL_GRACE_SECS_MAX))]
+    pub agent_renewal_grace_secs: Option<u32>,
     /// Allow listening on an address other than loopback without TLS and without authentication; for labs only
     #[arg(long, env = "TIDEGATE_INSECURE")]
     pub insecure: bool,
@@ -323,6 +328,7 @@ impl Config {
             tls_key_file,
             tls_name,
             agent_certificate_secs,
+            agent_renewal_grace_secs,
             insecure,
             allowed_host,
             auth,
@@ -355,6 +361,7 @@ impl Config {
             key: tls_key_file,
             names: tls_name,
             agent_life_secs: agent_certificate_secs,
+            agent_renewal_grace_secs,
         };
         let tls = wish.check(listen, insecure)?;
         if tls.is_none() && !(is_loopback || insecure) {

@@ -95,6 +95,10 @@ pub(crate) struct EnrollmentState {
     pub(crate) vault: Arc<Vault>,
     /// Certificate authority and validity of agent certificates in seconds; `None` without TLS.
     pub(crate) authority: Option<(Arc<Authority>, i64)>,
+    /// Time in seconds after its expiry during which an agent certificate can be renewed; 0 without TLS.
+    pub(crate) renewal_grace_secs: i64,
+    /// Metrics of the server.
+    pub(crate) metrics: Arc<Metrics>,
     /// Clock and random numbers of the server.
     pub(crate) source: Arc<dyn Source>,
 }
@@ -176,6 +180,8 @@ impl FromRef<Arc<ServerState>> for EnrollmentState {
             authenticator: Arc::clone(&app.authenticator),
             vault: Arc::clone(&app.vault),
             authority: authority.map(|(authority, tls)| (Arc::clone(authority), tls.agent_life_secs)),
+            renewal_grace_secs: tls.map(|tls| tls.agent_renewal_grace_secs).unwrap_or_default(),
+            metrics: Arc::clone(&app.metrics),
             source: Arc::clone(&app.source),
         }
     }

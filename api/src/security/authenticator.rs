@@ -144,7 +144,8 @@ impl Authenticator {
                 None if extensions.get::<EndedCertificate>().is_some() => {
                     let detail = "the certificate of the node has expired or was revoked";
                     Err(unauthenticated(detail)
-                        .hint("join again with a new join token that was created for the name of the node"))
+                        .hint("an agent renews an expired certificate by itself; after a revocation it joins again with a \
+                               new join token that was created for the name of the node"))
                 }
                 None if extensions.get::<LocalClient>().is_some() => Ok(Access::of(Identity::Anyone)),
                 None => self.visitor(headers, now),
@@ -182,8 +183,10 @@ impl Authenticator {
         if self.attempts.may_try(from, now) {
             return Ok(());
         }
-        let problem =
-            Problem::new(Code::TooManyRequests, "too many invalid tokens were sent from this address");
+        let problem = Problem::new(
+            Code::TooManyRequests,
+            "too many invalid tokens or certificates were sent from this address",
+        );
         Err(problem.retry_after(RATE_RETRY_SECS))
     }
 

@@ -4,6 +4,8 @@
 //! The key is created at the first start and stored in the vault, so that all replicas share one CA. The key
 //! never leaves this module.
 
+use std::net::IpAddr;
+
 use arc_swap::ArcSwap;
 use model::primitives::{name::Name, quantity::Timestamp, secret::Secret};
 use rcgen::{
@@ -13,6 +15,7 @@ use rcgen::{
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, pem::PemObject};
 use serde::{Deserialize, Serialize};
 use store::{StoreError, VaultError};
+use x509_parser::extensions::GeneralName;
 
 use super::{secrets::digest, vault::Vault};
 use crate::base::clock_and_random::Source;
@@ -136,17 +139,23 @@ impl Authority {
         self.trusted.store(ControlTrust { pin: digest(presented), bundle }.into());
     }
 
-    /// Signs a certificate for this control server with the given names. Returns the certificate chain and the
-    /// private key.
+    /// Signs a certificate for this control server with the given names, and with those of the operator's
+    /// certificate, if there is one. Returns the certificate chain and the private key.
     pub(crate) fn sign_server(
         &self,
         names: &[ServerName<'static>],
+        configured: Option<&CertificateDer<'_>>,
         source: &dyn Source,
     ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), rcgen::Error> {
         let key = KeyPair::generate()?;
         let mut params = leaf("Tidegate control server", source.now(), SERVER_LIFE_SECS, source);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.subject_alt_names = names.iter().filter_map(san).collect();
+        for name in configured.map(names_of).unwrap_or_default() {
+            if !params.subject_alt_names.contains(&name) {
+                params.subject_alt_names.push(name);
+            }
+        }
         let certificate = params.signed_by(&key, &self.issuer)?;
         let key = PrivatePkcs8KeyDer::from(key.serialize_der());
         Ok((vec![certificate.der().clone(), self.certificate.clone()], key.into()))
@@ -213,10 +222,32 @@ fn serial(source: &dyn Source) -> SerialNumber {
 fn san(name: &ServerName<'_>) -> Option<SanType> {
     match name {
         ServerName::DnsName(name) => Some(SanType::DnsName(name.as_ref().to_owned().try_into().ok()?)),
-        ServerName::IpAddress(address) => Some(SanType::IpAddress(std::net::IpAddr::from(*address))),
+        ServerName::IpAddress(address) => Some(SanType::IpAddress(IpAddr::from(*address))),
         // The enum is non-exhaustive; certificates cannot hold other names.
         _ => None,
     }
+}
+
+/// Returns the DNS names, some with `*` as the first label, and the addresses in a certificate. Others are left out.
+fn names_of(certificate: &CertificateDer<'_>) -> Vec<SanType> {
+    let Ok((_, parsed)) = x509_parser::parse_x509_certificate(certificate) else { return Vec::new() };
+    let Ok(Some(names)) = parsed.subject_alternative_name() else { return Vec::new() };
+    let name = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some(SanType::DnsName((*name).to_owned().try_into().ok()?)),
+        GeneralName::IPAddress(bytes) => {
+            let v4 = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+            Some(SanType::IpAddress(v4.or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from)).ok()?))
+        }
+        GeneralName::OtherName(..)
+        | GeneralName::RFC822Name(_)
+        | GeneralName::X400Address(_)
+        | GeneralName::DirectoryName(_)
+        | GeneralName::EDIPartyName(_)
+        | GeneralName::URI(_)
+        | GeneralName::RegisteredID(_)
+        | GeneralName::Invalid(..) => None,
+    };
+    names.value.general_names.iter().filter_map(name).collect()
 }
 
 fn set_validity(params: &mut CertificateParams, issued: Timestamp, life_secs: i64) {
@@ -227,7 +258,8 @@ fn set_validity(params: &mut CertificateParams, issued: Timestamp, life_secs: i6
     (params.not_before, params.not_after) = (instant(-CLOCK_SKEW_SECS), instant(life_secs));
 }
 
-fn to_pem(certificate: &CertificateDer<'_>) -> String {
+/// Encodes a certificate as PEM.
+pub(super) fn to_pem(certificate: &CertificateDer<'_>) -> String {
     use base64::{Engine, prelude::BASE64_STANDARD};
     let text = BASE64_STANDARD.encode(certificate);
     let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();

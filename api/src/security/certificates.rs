@@ -44,6 +44,9 @@ pub(crate) struct AgentRecord {
     /// Labels of the join token with which the node joined; its agent may register the Node with them.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub(crate) labels: Labels,
+    /// Digest of the public key of the newest certificate; `None` in records of earlier releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<String>,
 }
 
 impl AgentRecord {
@@ -150,7 +153,7 @@ impl ConnectionCertificate {
 }
 
 /// Returns the node name in a certificate, or `None` unless it contains exactly one.
-fn node_of(certificate: &X509Certificate<'_>) -> Option<Name> {
+pub(super) fn node_of(certificate: &X509Certificate<'_>) -> Option<Name> {
     let names = certificate.subject_alternative_name().ok()??;
     match names.value.general_names.as_slice() {
         [GeneralName::URI(uri)] => Name::parse(uri.strip_prefix(NODE_URI_PREFIX)?).ok(),

@@ -78,7 +78,8 @@ pub(crate) fn key_of(csr: &str, node: &Name) -> Result<PublicKey, CsrError> {
     Ok(checked.public_key)
 }
 
-fn is_p256(key: &SubjectPublicKeyInfo<'_>) -> bool {
+/// Returns true for an elliptic-curve key on P-256.
+pub(super) fn is_p256(key: &SubjectPublicKeyInfo<'_>) -> bool {
     let curve = key.algorithm.parameters.as_ref().and_then(|curve| Oid::try_from(curve).ok());
     key.algorithm.algorithm == OID_KEY_TYPE_EC_PUBLIC_KEY && curve == Some(OID_EC_P256)
 }

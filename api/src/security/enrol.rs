@@ -4,6 +4,7 @@
 //! ```text
 //! join token (created by a user, hash in the vault) ─▶ request: token, name, key ─▶ certificate of that name
 //!                                                      valid certificate ─────────▶ certificate of the same name
+//!                            expired certificate, signed by its key (`expired`) ─────────▶ certificate of the same name
 //! ```
 //! A token without a node name can be used for any name that was never used. The name of an existing Node, and a
 //! name that ever had a certificate, require a token created for the name. Therefore a stolen token for new
@@ -18,6 +19,7 @@ use model::{
         violation::{Violation, ViolationCode},
     },
 };
+use rcgen::PublicKeyData as _;
 use serde::{Deserialize, Serialize};
 use store::VaultError;
 
@@ -25,6 +27,7 @@ use super::{
     ca::{Authority, SignedCertificate},
     certificates::{self, AgentRecord, ConnectionCertificate},
     csr,
+    expired::{ExpiredCertificate, ExpiredRenewal, RenewalFacts, RenewalRefusal},
     secrets::{digest, is_equal},
     vault::Vault,
 };
@@ -204,6 +207,35 @@ pub(crate) async fn renew(
     Ok(signed)
 }
 
+/// Signs a certificate for a node whose certificate has expired at most `limit_secs` ago. `has_node` returns true if the Node
+/// exists. `on_proof` is called with the name of the node as soon as the sender has proved possession of the
+/// certificate's key.
+pub(crate) async fn renew_expired(
+    issuer: CertificateIssuer<'_>,
+    request: ExpiredRenewal<'_>,
+    limit_secs: i64,
+    has_node: impl Fn(&Name) -> bool,
+    on_proof: impl FnOnce(&Name),
+) -> Result<SignedCertificate, Problem> {
+    let CertificateIssuer { vault: _, authority, source, life_secs: _ } = issuer;
+    if limit_secs <= 0 {
+        return Err(RenewalRefusal::Disabled.into());
+    }
+    let expired = ExpiredCertificate::verify(request, authority.certificate(), source.now())?;
+    let node = &expired.node;
+    on_proof(node);
+    let public = csr::key_of(request.csr, node).map_err(unfit)?;
+    let new_key = digest(public.der_bytes());
+    let signed = sign(issuer, node, &public, |record| {
+        let (now, has_node) = (source.now(), has_node(node));
+        expired.check(RenewalFacts { now, limit_secs, record, has_node, new_key: &new_key })?;
+        Ok(())
+    })
+    .await?;
+    tracing::info!(%node, serial = signed.serial, expired = %expired.expires, "renewed the expired certificate of a node");
+    Ok(signed)
+}
+
 /// Signs a certificate and records it in the vault. `check` validates and updates the node's record; it runs again
 /// after a conflicting write.
 async fn sign(
@@ -226,7 +258,7 @@ async fn sign(
             tracing::error!(%error, %node, "cannot sign a certificate");
             Problem::new(Code::Internal, "the certificate could not be signed; the reason is in the log")
         })?;
-        record.serial = Some(signed.serial.clone());
+        (record.serial, record.key) = (Some(signed.serial.clone()), Some(digest(public.der_bytes())));
         (record.issued, record.expires) = (Some(issued), Some(signed.expires));
         match vault.put(&certificates::key(node), version, &record).await {
             Ok(_) => return Ok(signed),
@@ -281,8 +313,8 @@ fn refused() -> Problem {
 /// Creates the problem response for a missing or invalid client certificate.
 pub(crate) fn revoked() -> Problem {
     Problem::new(Code::Unauthenticated, "the connection has no valid certificate of a node").hint(
-        "an agent whose certificate has expired or was revoked joins again with a new join token \
-               that was created for its name",
+        "an agent renews an expired certificate by itself; after a revocation it joins again with a new join \
+               token that was created for its name",
     )
 }
 

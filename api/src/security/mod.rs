@@ -23,6 +23,7 @@ mod cookies;
 mod csr;
 mod directory;
 pub(crate) mod enrol;
+pub(crate) mod expired;
 mod identity;
 pub(crate) mod oidc;
 pub(crate) mod page;

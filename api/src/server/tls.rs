@@ -2,6 +2,13 @@
 //!
 //! Certificate and key are loaded together and replaced as a pair; if the new pair is invalid, the old one
 //! remains in use.
+//!
+//! ```text
+//! first message of the client names our CA (RFC 8446, 4.2.4) ─▶ certificate signed by our CA
+//! any other client ─▶ certificate of the operator, if configured, else the one signed by our CA
+//! ```
+//! Agents verify servers by the CA certificates that they received when they joined. They name them, so that they keep their
+//! access when the operator changes to a certificate of another authority, or replaces that authority.
 
 use std::{
     fmt, io,
@@ -14,9 +21,10 @@ use ::base::chain;
 use arc_swap::ArcSwap;
 use model::primitives::quantity::Timestamp;
 use rustls::{
-    RootCertStore, ServerConfig,
+    DistinguishedName, RootCertStore, ServerConfig,
     crypto::{CryptoProvider, ring},
-    server::{NoServerSessionStorage, WebPkiClientVerifier},
+    server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier},
+    sign::CertifiedKey,
     time_provider::TimeProvider,
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
@@ -91,6 +99,33 @@ struct ServerIdentity {
     key: PrivateKeyDer<'static>,
 }
 
+/// Certificates of the server, one for each group of clients.
+struct ServerIdentities {
+    /// Certificate signed by our CA.
+    own: ServerIdentity,
+    /// Certificate of the operator, if configured.
+    configured: Option<ServerIdentity>,
+}
+
+/// Certificates that the server presents.
+#[derive(Debug)]
+struct Presented {
+    /// Certificate for clients that name our CA.
+    own: Arc<CertifiedKey>,
+    /// Certificate for all other clients.
+    general: Arc<CertifiedKey>,
+    /// Name of our CA.
+    authority: DistinguishedName,
+}
+
+impl ResolvesServerCert for Presented {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let mut named = hello.certificate_authorities().unwrap_or_default().iter();
+        let names_ours = named.any(|name| name.as_ref() == self.authority.as_ref());
+        Some(Arc::clone(if names_ours { &self.own } else { &self.general }))
+    }
+}
+
 /// Modification time and size of the certificate and the key file, by which changes are detected.
 type Stamp = [Option<(SystemTime, u64)>; 2];
 
@@ -105,8 +140,8 @@ impl Tls {
         };
         let source = Arc::clone(&app.source);
         let (stamp, begun) = (stamp(&options).await, source.now());
-        let identity = obtain(&options, &authority, &*source).await?;
-        let config = configure(options.min, identity, &authority, &source)?;
+        let identities = obtain(&options, &authority, &*source).await?;
+        let config = configure(options.min, identities, &authority, &source)?;
         let vault = Arc::clone(&app.vault);
         let tls = Arc::new(Self { config: ArcSwap::from_pointee(config), options, authority, vault, source });
         let pin = tls.authority.trusted().pin;
@@ -132,8 +167,8 @@ impl Tls {
     }
 
     async fn renew(&self) -> Result<(), TlsError> {
-        let identity = obtain(&self.options, &self.authority, &*self.source).await?;
-        self.config.store(Arc::new(configure(self.options.min, identity, &self.authority, &self.source)?));
+        let identities = obtain(&self.options, &self.authority, &*self.source).await?;
+        self.config.store(Arc::new(configure(self.options.min, identities, &self.authority, &self.source)?));
         Ok(())
     }
 }
@@ -154,8 +189,7 @@ async fn look_after(tls: Weak<Tls>, mut in_force: Stamp, mut begun: Timestamp) {
         turn.tick().await;
         let Some(tls) = tls.upgrade() else { return };
         let (found, now) = (stamp(&tls.options).await, tls.source.now());
-        let is_old = tls.options.files.is_none()
-            && now.unix_seconds().saturating_sub(begun.unix_seconds()) > SERVER_LIFE_SECS / 3 * 2;
+        let is_old = now.unix_seconds().saturating_sub(begun.unix_seconds()) > SERVER_LIFE_SECS / 3 * 2;
         if found == in_force && !is_old {
             unusable = None;
             continue;
@@ -194,17 +228,18 @@ async fn obtain(
     options: &TlsOptions,
     authority: &Authority,
     source: &dyn Source,
-) -> Result<ServerIdentity, TlsError> {
-    let Some(files) = &options.files else {
-        let (chain, key) = authority.sign_server(&options.names, source).map_err(TlsError::Unsigned)?;
-        return Ok(ServerIdentity { chain, key });
-    };
+) -> Result<ServerIdentities, TlsError> {
     // Validate before the trust anchors change, so that a mismatching pair has no effect.
-    let identity = read_pair(files, source.now()).await?;
-    if let Some(last) = identity.chain.last() {
+    let configured = match &options.files {
+        Some(files) => Some(read_pair(files, source.now()).await?),
+        None => None,
+    };
+    let first = configured.as_ref().and_then(|configured| configured.chain.first());
+    let (chain, key) = authority.sign_server(&options.names, first, source).map_err(TlsError::Unsigned)?;
+    if let Some(last) = configured.as_ref().and_then(|configured| configured.chain.last()) {
         authority.trust_also(last);
     }
-    Ok(identity)
+    Ok(ServerIdentities { own: ServerIdentity { chain, key }, configured })
 }
 
 /// Checks that the files contain a valid certificate chain and the private key of its first certificate.
@@ -258,17 +293,17 @@ fn warn_of_end(chain: &[CertificateDer<'_>], now: Timestamp) {
 
 fn configure(
     min: TlsMin,
-    identity: ServerIdentity,
+    identities: ServerIdentities,
     authority: &Authority,
     source: &Arc<dyn Source>,
 ) -> Result<ServerConfig, TlsError> {
     let mut roots = RootCertStore::empty();
     roots.add(authority.certificate().clone()).map_err(TlsError::Unfit)?;
+    let presented = presented(identities, &roots)?;
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
         .allow_unauthenticated()
         .build()
         .map_err(|error| TlsError::Unfit(rustls::Error::General(error.to_string())))?;
-    let ServerIdentity { chain, key } = identity;
     let clock = Arc::new(Clock(Arc::clone(source)));
     let versions: &[_] = match min {
         TlsMin::V1_2 => &[&rustls::version::TLS13, &rustls::version::TLS12],
@@ -278,13 +313,24 @@ fn configure(
         .with_protocol_versions(versions)
         .map_err(TlsError::Unfit)?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(chain, key)
-        .map_err(TlsError::Unfit)?;
+        .with_cert_resolver(Arc::new(presented));
     config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
     // Resumption is disabled, because a resumed connection presents no certificate.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)
+}
+
+/// Returns the certificates to present; `roots` contains our CA only.
+fn presented(identities: ServerIdentities, roots: &RootCertStore) -> Result<Presented, TlsError> {
+    let usable = |ServerIdentity { chain, key }| {
+        CertifiedKey::from_der(chain, key, &provider()).map(Arc::new).map_err(TlsError::Unfit)
+    };
+    let ServerIdentities { own, configured } = identities;
+    let own = usable(own)?;
+    let general = configured.map(usable).transpose()?.unwrap_or_else(|| Arc::clone(&own));
+    let authority = roots.subjects().pop().expect("the store contains our CA");
+    Ok(Presented { own, general, authority })
 }
 
 fn provider() -> Arc<CryptoProvider> {

@@ -94,6 +94,10 @@ pub(crate) struct Metrics {
     pub(crate) certificate_orders: Counter,
     /// Number of orders at ACME servers that failed.
     pub(crate) certificate_orders_failed: Counter,
+    /// Number of expired agent certificates that were renewed.
+    pub(crate) expired_certificates_renewed: Counter,
+    /// Number of requests for the renewal of an expired agent certificate that were refused.
+    pub(crate) expired_certificates_refused: Counter,
     health_verdicts: Family<VerdictLabels, Counter>,
     gauges: Gauges,
 }
@@ -211,6 +215,8 @@ impl Metrics {
             webhook_drops: Counter::default(),
             certificate_orders: Counter::default(),
             certificate_orders_failed: Counter::default(),
+            expired_certificates_renewed: Counter::default(),
+            expired_certificates_refused: Counter::default(),
             health_verdicts: Family::default(),
             gauges: Gauges::default(),
         };
@@ -284,6 +290,16 @@ impl Metrics {
                 "certificate_orders_failed",
                 "Orders of certificates that failed and are repeated",
                 &self.certificate_orders_failed,
+            ),
+            (
+                "expired_certificates_renewed",
+                "Expired certificates of agents that were renewed",
+                &self.expired_certificates_renewed,
+            ),
+            (
+                "expired_certificates_refused",
+                "Refused requests for the renewal of an expired certificate of an agent",
+                &self.expired_certificates_refused,
             ),
             ("webhook_deliveries", "Messages that webhooks accepted", &self.webhook_deliveries),
             ("webhook_failures", "Requests to webhooks that failed and are repeated", &self.webhook_failures),

@@ -40,7 +40,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support;
 
+mod expired;
 mod names;
+mod presented;
 
 /// Time limit for changes by background tasks on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -83,7 +85,13 @@ impl Drop for Server {
 
 fn own() -> TlsOptions {
     let names = vec![ServerName::try_from("localhost").unwrap()];
-    TlsOptions { names, files: None, min: TlsMin::V1_3, agent_life_secs: 86_400 }
+    TlsOptions {
+        names,
+        files: None,
+        min: TlsMin::V1_3,
+        agent_life_secs: 86_400,
+        agent_renewal_grace_secs: 30 * 86_400,
+    }
 }
 
 async fn start(tls: TlsOptions) -> Server {

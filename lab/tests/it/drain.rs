@@ -201,6 +201,7 @@ const SHOWN_NOWHERE: [(&str, &str); 12] = [
         "tidegate_agent_service_",
         "the sums over all nodes are shown; these are for who collects from one node",
     ),
+    ("tidegate_expired_certificates_", "agents return after a long outage; log and audit name the nodes"),
     ("tidegate_certificate_", "orders at ACME servers; a panel shows the ends of the validity"),
     (
         "tidegate_agent_policy_",

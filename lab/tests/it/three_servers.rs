@@ -8,6 +8,7 @@
     reason = "a test fails by panicking, also in its helpers, and then says what others said"
 )]
 
+mod certificates;
 mod page;
 mod stage;
 

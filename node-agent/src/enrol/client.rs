@@ -35,7 +35,7 @@ pub(super) fn roots(authorities: Vec<CertificateDer<'static>>) -> anyhow::Result
 /// # Errors
 /// Returns an error if the key does not match the certificate, or the client cannot be created.
 pub(super) fn client(trust: Trust, identity: Option<&Identity>) -> anyhow::Result<Client> {
-    let config = trust.client().context("TLS 1.3 is not available")?;
+    let config = trust.control_client().context("TLS 1.3 is not available")?;
     let config = match identity {
         None => config.with_no_client_auth(),
         Some(identity) => {

@@ -9,10 +9,11 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use model::primitives::{name::Name, quantity::Timestamp, secret::Secret};
+use rcgen::{KeyPair, SigningKey as _};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use x509_parser::extensions::GeneralName;
 
-use tls_trust::certificates;
+use tls_trust::{certificates, expired_renewal_message};
 
 /// File in the state directory with the key, the certificate and the intermediate certificates.
 const FILE: &str = "identity.pem";
@@ -20,12 +21,17 @@ const NEW_FILE: &str = "identity.pem.new";
 /// File in the state directory with the CA certificates of the control servers.
 const CA_FILE: &str = "ca.pem";
 const CA_NEW_FILE: &str = "ca.pem.new";
+/// File in the state directory with the key of a requested certificate that has not arrived yet.
+const NEXT_KEY_FILE: &str = "next-key.pem";
+const NEXT_KEY_NEW_FILE: &str = "next-key.pem.new";
 /// Permissions of the files: only the user of the agent may read the key.
 const MODE: u32 = 0o600;
 /// Maximum size in bytes of the identity file and of the CA file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Time in seconds by which the control server backdates certificates, to tolerate clock skew.
 const CLOCK_SKEW_SECS: i64 = 300;
+/// Last line of a certificate in PEM.
+const END: &str = "-----END CERTIFICATE-----";
 /// Prefix of the URI in the certificate; the node name follows.
 const NODE_URI_PREFIX: &str = "spiffe://tidegate/node/";
 
@@ -102,6 +108,45 @@ impl Identity {
         let key = key.map_err(|_| anyhow::anyhow!("the saved key is not PEM"))?;
         Ok((certificates(self.chain.as_bytes())?, key))
     }
+
+    /// Returns the certificate without intermediate certificates as PEM, and a signature by which the control server renews
+    /// it after it has expired.
+    ///
+    /// # Errors
+    /// Returns an error if the saved key cannot be used. The error does not contain the key.
+    pub(super) fn prove(&self, csr: &str, time: Timestamp) -> anyhow::Result<(String, Vec<u8>)> {
+        let chain = certificates(self.chain.as_bytes())?;
+        let leaf = chain.first().context("there is no certificate")?;
+        let key = KeyPair::from_pem(self.key.reveal());
+        let key = key.map_err(|_| anyhow::anyhow!("the saved key cannot be used"))?;
+        let signature = key.sign(&expired_renewal_message(leaf, csr, time.unix_seconds()))?;
+        let end = self.chain.find(END).context("the certificate is not PEM")?;
+        let (leaf, _) = self.chain.split_at(end + END.len());
+        Ok((format!("{leaf}\n"), signature))
+    }
+}
+
+/// Returns the key for the next certificate. The key is saved and used for all requests until a certificate for it has
+/// arrived: control regards the certificate with the newest key as the newest one, even if the response that
+/// contained it was lost.
+///
+/// # Errors
+/// Returns an error if the key cannot be created or saved.
+pub(super) fn next_key(dir: &Path) -> anyhow::Result<KeyPair> {
+    let saved = read(&dir.join(NEXT_KEY_FILE)).with_context(|| format!("cannot read {NEXT_KEY_FILE}"))?;
+    if let Some(key) = saved.and_then(|saved| KeyPair::from_pem(&saved).ok()) {
+        return Ok(key);
+    }
+    let key = KeyPair::generate()?;
+    replace(dir, NEXT_KEY_NEW_FILE, NEXT_KEY_FILE, &key.serialize_pem())
+        .with_context(|| format!("cannot write {NEXT_KEY_FILE}"))?;
+    Ok(key)
+}
+
+/// Removes the key for the next certificate, after the certificate was saved with its key.
+pub(super) fn forget_next_key(dir: &Path) {
+    // If the file stays, the next certificate has the same key as the current one.
+    let _gone = fs::remove_file(dir.join(NEXT_KEY_FILE));
 }
 
 fn replace(dir: &Path, new: &str, name: &str, text: &str) -> io::Result<()> {
@@ -162,5 +207,19 @@ mod tests {
         let error = Identity::load(dir.path(), &other).unwrap_err().to_string();
         assert!(error.contains("another node") && error.contains("n2"), "{error}");
         assert!(Identity::new(secret, "x".to_owned(), &node).is_err());
+    }
+
+    /// Input: requests for a certificate whose responses are lost, also over a restart. Output: all of them are for the same key.
+    #[test]
+    fn the_next_key_stays_the_same_until_its_certificate_has_arrived() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = next_key(dir.path()).unwrap().serialize_pem();
+        assert_eq!(next_key(dir.path()).unwrap().serialize_pem(), first);
+        let mode = fs::metadata(dir.path().join(NEXT_KEY_FILE)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, MODE);
+        forget_next_key(dir.path());
+        assert_ne!(next_key(dir.path()).unwrap().serialize_pem(), first);
+        fs::write(dir.path().join(NEXT_KEY_FILE), "damaged").unwrap();
+        assert!(next_key(dir.path()).is_ok());
     }
 }

@@ -1,8 +1,11 @@
-//! Certificate lifecycle: the node obtains its certificate by a join token, renews the certificate, and
-//! joins again by a new token after the certificate has expired. The agent continues with its current state
-//! in all cases.
+//! Certificate lifecycle: the node obtains its certificate by a join token, renews the certificate, also after it has
+//! expired, and joins again by a new token after the certificate was revoked. The agent continues with its current
+//! state in all cases.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::Context as _;
 use base::{backoff::Backoff, chain, clock::wall_clock as now, entropy};
@@ -17,8 +20,8 @@ use tracing::{debug, error, info, warn};
 use super::{
     CertificateStatus, EnrolOptions, IdentityLocation,
     client::{client, read_ca_file, roots},
-    identity::Identity,
-    request::{self, Refusal},
+    identity::{Identity, forget_next_key},
+    request::{self, Credential, Refusal},
     token,
 };
 use crate::control::Control;
@@ -29,6 +32,9 @@ const RETRY_CAP: Duration = Duration::from_secs(30);
 /// Interval between checks for a new join token. The task never sleeps longer, so that it soon notices that
 /// the clock was set or the machine was suspended.
 const LOOK: Duration = Duration::from_secs(5);
+/// Interval between requests to renew an expired certificate after control has refused that. The cause may go away: an
+/// operator raises the limit, or sets a clock.
+const REFUSED_RETRY: Duration = Duration::from_secs(120);
 /// Share of a certificate's lifetime in percent after which it is renewed. A delay that depends on the node
 /// name is added, so that nodes started together do not renew together.
 const RENEW_PERCENT: i64 = 66;
@@ -61,6 +67,10 @@ struct CertificateRenewal {
     /// CA certificates from the operator's CA file.
     authorities: Vec<CertificateDer<'static>>,
     identity: Option<Identity>,
+    /// CA certificates that control sent with the certificate, as PEM.
+    stored_authorities: String,
+    /// Last refusal of control to renew the expired certificate, with its time.
+    expired_refusal: Option<(Instant, String)>,
     /// True if the control server has revoked the certificate, so this node must join again.
     is_taken_back: bool,
     /// Join token that the control server has rejected and that is not tried again; `None` if there is none.
@@ -93,6 +103,8 @@ pub fn start(
         options,
         authorities,
         identity: None,
+        stored_authorities: String::new(),
+        expired_refusal: None,
         is_taken_back: false,
         refused: None,
         shown,
@@ -106,8 +118,8 @@ pub fn start(
     let stored = kept_there.as_ref().map(|(_, authorities)| authorities.as_str()).unwrap_or_default();
     let client = keeper.client_for(kept_there.as_ref().map(|(identity, _)| identity), stored)?;
     keeper.control.client.store(Arc::new(client));
-    if let Some((identity, _)) = kept_there {
-        keeper.take(identity);
+    if let Some((identity, authorities)) = kept_there {
+        keeper.take(identity, authorities);
     }
     tokio::spawn(async move { stop.run_until_cancelled(keeper.run()).await });
     Ok(kept)
@@ -125,6 +137,10 @@ impl CertificateRenewal {
                 }
                 Some(identity) if now < identity.expires && !self.is_taken_back => {
                     let renewed = self.renew().await;
+                    self.note(renewed, &mut backoff)
+                }
+                Some(_) if !self.is_taken_back => {
+                    let renewed = self.renew_expired().await;
                     self.note(renewed, &mut backoff)
                 }
                 Some(_) | None => {
@@ -206,8 +222,18 @@ impl CertificateRenewal {
                 )
             }
             Some(identity) => {
-                let ended = format!("the certificate of this node expired {}; {advice}", identity.expires);
-                if cause.is_empty() { ended } else { format!("{ended}; the last attempt: {cause}") }
+                let ended = format!("the certificate of this node expired {}", identity.expires);
+                match &self.expired_refusal {
+                    Some((_, refusal)) if refusal == &cause || cause.is_empty() => {
+                        format!("{ended} and control does not renew it: {refusal}; {advice}")
+                    }
+                    Some((_, refusal)) => format!(
+                        "{ended} and control does not renew it: {refusal}; {advice}; the last attempt: {cause}"
+                    ),
+                    None => format!(
+                        "{ended}; the agent renews it as soon as control answers, no action is needed; the last attempt: {cause}"
+                    ),
+                }
             }
         };
         let expires = self.identity.as_ref().map(|identity| identity.expires);
@@ -235,7 +261,7 @@ impl CertificateRenewal {
             roots(self.authorities.clone())?
         };
         let client = client(trust, None)?;
-        match self.sign_anywhere(&client, "/v1/enrol", Some(&token)).await {
+        match self.sign_anywhere(&client, Credential::Token(&token)).await {
             Ok(signed) => {
                 self.adopt(signed)?;
                 info!(node = %self.place.node, "this node has joined; control has signed its certificate");
@@ -252,7 +278,7 @@ impl CertificateRenewal {
 
     async fn renew(&mut self) -> anyhow::Result<bool> {
         let client = self.control.client();
-        let signed = self.sign_anywhere(&client, "/v1/renew", None).await;
+        let signed = self.sign_anywhere(&client, Credential::Connection).await;
         if let Err(Refusal::Refused { status: StatusCode::UNAUTHORIZED, .. }) = &signed {
             self.is_taken_back = true;
         }
@@ -262,17 +288,39 @@ impl CertificateRenewal {
         Ok(true)
     }
 
+    /// Renews the certificate, which has expired, by a request that its key signs. If that is not possible and there is a new
+    /// join token, joins again. Returns true if the node has a new certificate.
+    async fn renew_expired(&mut self) -> anyhow::Result<bool> {
+        let is_due = self.expired_refusal.as_ref().is_none_or(|(at, _)| at.elapsed() >= REFUSED_RETRY);
+        let Some(identity) = self.identity.clone().filter(|_| is_due) else { return self.join().await };
+        // Without the expired certificate, which control would reject.
+        let client = client(self.all_roots(&self.stored_authorities)?, None)?;
+        match self.sign_anywhere(&client, Credential::Expired(&identity)).await {
+            Ok(signed) => {
+                self.adopt(signed)?;
+                info!(expired = %identity.expires, "the expired certificate of this node was renewed");
+                Ok(true)
+            }
+            Err(refusal) => {
+                self.expired_refusal =
+                    matches!(refusal, Refusal::Refused { .. }).then(|| (Instant::now(), chain(&refusal)));
+                if self.join().await? { Ok(true) } else { Err(refusal.into()) }
+            }
+        }
+    }
+
     /// Sends a certificate request to each control server in turn until one replies. Returns the new
     /// identity with the CA certificates, or the reason for the failure.
     async fn sign_anywhere(
         &self,
         client: &reqwest::Client,
-        path: &str,
-        token: Option<&Secret>,
+        credential: Credential<'_>,
     ) -> Result<(Identity, String), Refusal> {
         let mut last = Refusal::Unusable(anyhow::anyhow!("no control server has an https:// URL"));
         for server in self.control.servers().filter(|server| self.control.base(*server).scheme() == "https") {
-            match request::sign(client, self.control.url(server, path), &self.place.node, token).await {
+            let url = self.control.url(server, credential.path());
+            let place = (&self.place.node, self.place.state_dir.as_path());
+            match request::sign(client, url, place, credential).await {
                 Ok(signed) => return Ok(signed),
                 // Other servers have the same tokens.
                 Err(refusal @ Refusal::Refused { .. }) => return Err(refusal),
@@ -285,21 +333,25 @@ impl CertificateRenewal {
     /// Activates a new certificate in the HTTP client, and saves it in the state directory.
     fn adopt(&mut self, (identity, authorities): (Identity, String)) -> anyhow::Result<()> {
         let client = self.client_for(Some(&identity), &authorities)?;
-        if let Err(error) = identity.save(&self.place.state_dir, &authorities) {
-            error!(%error, "cannot save the certificate of this node; after a restart the node has to \
-                            join again");
+        match identity.save(&self.place.state_dir, &authorities) {
+            Ok(()) => forget_next_key(&self.place.state_dir),
+            Err(error) => {
+                error!(%error, "cannot save the certificate of this node; after a restart the node has to \
+                                join again");
+            }
         }
         self.control.client.store(Arc::new(client));
-        self.take(identity);
+        self.take(identity, authorities);
         Ok(())
     }
 
-    fn take(&mut self, identity: Identity) {
+    fn take(&mut self, identity: Identity, authorities: String) {
         self.shown.send_replace(CertificateStatus { expires: Some(identity.expires), problem: None });
         if identity.expires > now() {
             self.settled.send_replace(true);
         }
         self.identity = Some(identity);
+        (self.stored_authorities, self.expired_refusal) = (authorities, None);
         (self.is_taken_back, self.refused) = (false, None);
     }
 
@@ -307,10 +359,15 @@ impl CertificateRenewal {
     /// certificate in `identity` is not used, because servers would reject the connection with a less
     /// specific error.
     fn client_for(&self, identity: Option<&Identity>, stored: &str) -> anyhow::Result<reqwest::Client> {
+        let lives = identity.filter(|identity| identity.expires > now());
+        client(self.all_roots(stored)?, lives)
+    }
+
+    /// Returns the operator's CAs and the CA certificates in `stored`.
+    fn all_roots(&self, stored: &str) -> anyhow::Result<Trust> {
         let mut authorities = self.authorities.clone();
         authorities.extend(certificates(stored.as_bytes()).context("cannot use the saved CA certificates")?);
-        let lives = identity.filter(|identity| identity.expires > now());
-        client(roots(authorities)?, lives)
+        roots(authorities)
     }
 }
 

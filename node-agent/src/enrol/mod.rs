@@ -2,9 +2,10 @@
 //! control server.
 //!
 //! ```text
-//! join token ──▶ keeper ──CSR──────▶ control      initially, and when there is no valid certificate
+//! join token ──▶ keeper ──CSR──────▶ control      initially, and after a revocation
 //!                  │  ◀──certificate───┘ ▲
-//!                  │  ── renewal at two thirds of the lifetime, authenticated by the certificate
+//!                  │  ── renewal at two thirds of the lifetime, authenticated by the certificate;
+//!                  │     after its expiry by a signature of its key
 //!                  ▼
 //!          state directory (0600) and the client of all control connections
 //! ```

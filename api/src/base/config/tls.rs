@@ -15,6 +15,11 @@ const AGENT_LIFE_SECS_DEFAULT: u32 = 86_400;
 const AGENT_LIFE_SECS_MIN: u32 = 15;
 /// Maximum lifetime of agent certificates in seconds: 90 days, for nodes that are offline for long.
 const AGENT_LIFE_SECS_MAX: u32 = 90 * 86_400;
+/// Default time in seconds after its expiry during which an agent certificate can be renewed: 30 days, longer than a
+/// company holiday.
+const AGENT_RENEWAL_GRACE_SECS_DEFAULT: u32 = 30 * 86_400;
+/// Maximum of that time in seconds, one year.
+pub(super) const AGENT_RENEWAL_GRACE_SECS_MAX: i64 = 365 * 86_400;
 /// Maximum number of interface addresses in the server certificate. A machine that announces virtual addresses may
 /// have thousands.
 const ADDRESSES_MAX: usize = 64;
@@ -53,6 +58,7 @@ pub(super) struct TlsWish {
     pub(super) key: Option<PathBuf>,
     pub(super) names: Vec<String>,
     pub(super) agent_life_secs: Option<u32>,
+    pub(super) agent_renewal_grace_secs: Option<u32>,
 }
 
 /// Invalid or contradictory TLS flags.
@@ -92,7 +98,7 @@ impl TlsWish {
         listen: SocketAddr,
         is_insecure: bool,
     ) -> Result<Option<TlsOptions>, InvalidTls> {
-        let Self { choice, min, certificate, key, names, agent_life_secs } = self;
+        let Self { choice, min, certificate, key, names, agent_life_secs, agent_renewal_grace_secs } = self;
         let files = match (certificate, key) {
             (Some(certificate), Some(key)) => Some(CertificateFiles { certificate, key }),
             (None, None) => None,
@@ -123,7 +129,14 @@ impl TlsWish {
         }
         let names = all_names(names, listen.ip())?;
         let min = min.unwrap_or_default();
-        Ok(Some(TlsOptions { names, files, min, agent_life_secs: i64::from(life) }))
+        let grace = agent_renewal_grace_secs.unwrap_or(AGENT_RENEWAL_GRACE_SECS_DEFAULT);
+        Ok(Some(TlsOptions {
+            names,
+            files,
+            min,
+            agent_life_secs: i64::from(life),
+            agent_renewal_grace_secs: i64::from(grace),
+        }))
     }
 }
 
@@ -175,6 +188,8 @@ pub struct TlsOptions {
     pub min: TlsMin,
     /// Lifetime of agent certificates, in seconds.
     pub agent_life_secs: i64,
+    /// Time in seconds after its expiry during which an agent certificate can be renewed; 0 disables that.
+    pub agent_renewal_grace_secs: i64,
 }
 
 /// Certificate and key files configured by the operator.

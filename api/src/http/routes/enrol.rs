@@ -1,8 +1,14 @@
-//! `/v1/enrol`, `/v1/renew` and `/v1/agents`: issue, renewal and revocation of agent certificates.
+//! `/v1/enrol`, `/v1/renew`, `/v1/renew/expired` and `/v1/agents`: issue, renewal and revocation of agent certificates.
 
 use axum::{Extension, body::Body, extract::State, response::IntoResponse};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::{HeaderMap, StatusCode, header};
-use model::primitives::{name::Name, quantity::Timestamp, secret::Secret};
+use model::primitives::{
+    name::Name,
+    quantity::Timestamp,
+    secret::Secret,
+    violation::{Violation, ViolationCode},
+};
 use serde::{Deserialize, Serialize};
 use utoipa::{ToSchema, openapi::HttpMethod};
 
@@ -23,6 +29,7 @@ use crate::{
         ca::SignedCertificate,
         certificates::{self, AgentRecord, ConnectionCertificate},
         enrol::{self, CertificateIssuer},
+        expired::ExpiredRenewal,
     },
 };
 
@@ -30,6 +37,8 @@ use crate::{
 pub(crate) const ENROL_PATH: &str = "/v1/enrol";
 /// Path at which nodes renew their certificates.
 pub(crate) const RENEW_PATH: &str = "/v1/renew";
+/// Path at which nodes renew certificates that have expired. The signature in the request is the only credential required.
+pub(crate) const RENEW_EXPIRED_PATH: &str = "/v1/renew/expired";
 /// Path of the CA certificates by which agents verify control servers. No credential is required.
 pub(crate) const CA_PATH: &str = "/v1/ca";
 
@@ -55,6 +64,26 @@ pub(crate) struct RenewRequest {
     /// Certificate signing request as PEM (RFC 2986): a P-256 or Ed25519 key without extensions.
     #[schema(max_length = 8192)]
     csr: String,
+}
+
+/// Request of a node for a new certificate instead of an expired one.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct RenewExpiredRequest {
+    /// Expired certificate of the node, as PEM.
+    #[schema(max_length = 16384)]
+    certificate: String,
+    /// Certificate signing request as PEM (RFC 2986): a P-256 or Ed25519 key without extensions.
+    #[schema(max_length = 8192)]
+    csr: String,
+    /// Time at which the request was signed (RFC 3339, UTC), at most five minutes from the clock of the server.
+    #[schema(value_type = String, format = DateTime)]
+    time: Timestamp,
+    /// Signature by the private key of the certificate, in base64: ECDSA in ASN.1 form with SHA-256, or Ed25519. The signed bytes are
+    /// the line `tidegate: renewal of an expired certificate, version 1`, a line with the time in Unix seconds, the
+    /// SHA-256 hash of the certificate (DER), and the SHA-256 hash of `csr`.
+    #[schema(max_length = 256)]
+    signature: String,
 }
 
 /// Certificate that the server has issued to a node.
@@ -124,6 +153,21 @@ pub(super) fn add(router: Routes) -> Routes {
         .body::<RenewRequest>(&OBJECT_TYPES, "Certificate signing request of the agent.")
         .answer::<Enrolled>(200, "Returned with the certificate and the CA certificates.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::Invalid, Code::Unauthenticated, Code::Conflict]);
+    let renew_expired = Doc::new("renewExpiredCertificate", "Agent", "Renew the expired certificate of a node")
+        .describe(
+            "Signs a new certificate for a node that was disconnected for longer than the lifetime of its \
+             certificate. The signature proves possession of the certificate's private key. Only the newest certificate \
+             of a node is renewed, for a limited time, unless it was revoked.",
+        )
+        .body::<RenewExpiredRequest>(&["application/json"], "Expired certificate, new key and proof of possession.")
+        .answer::<Enrolled>(200, "Returned with the certificate and the CA certificates.", &OBJECT_TYPES, &[])
+        .problems(&[
+            Code::NotAcceptable,
+            Code::Invalid,
+            Code::Unauthenticated,
+            Code::Forbidden,
+            Code::Conflict,
+        ]);
     let ca = Doc::new("readAuthority", "Server", "Read the CA certificates")
         .describe(
             "Returns the certificates of the internal CA, which signs the certificates of agents. \
@@ -149,6 +193,12 @@ pub(super) fn add(router: Routes) -> Routes {
     let routes = [
         Route::at(ENROL_PATH).on(HttpMethod::Post, Permission::Open, enrol, join),
         Route::at(RENEW_PATH).on(HttpMethod::Post, Permission::Agent, renew, renew_certificate),
+        Route::at(RENEW_EXPIRED_PATH).on(
+            HttpMethod::Post,
+            Permission::Open,
+            renew_expired,
+            renew_expired_certificate,
+        ),
         Route::at(CA_PATH).on(HttpMethod::Get, Permission::Open, ca, authority),
         Route::at("/v1/agents").on(HttpMethod::Get, asks(Verb::List), list, agents),
         Route::at("/v1/agents/{node}/certificate").on(
@@ -181,16 +231,26 @@ async fn join(
 ) -> Answer {
     let form = form(&headers)?;
     let issuer = issuer(&state)?;
+    let signed = limited(&state, &caller, sign(&state, issuer, &caller, (&headers, body))).await?;
+    Ok(render(form, &enrolled(&issuer, signed)))
+}
+
+/// Waits for a request that carries its credential in the body, unless the address of the client has exhausted its failed
+/// attempts. Counts a failed attempt.
+async fn limited<T>(
+    state: &EnrollmentState,
+    caller: &Caller,
+    attempt: impl Future<Output = Result<T, Problem>>,
+) -> Result<T, Problem> {
     let (from, now) = (caller.origin().source, state.source.now());
     state.authenticator.check_attempts(from, now)?;
-    let signed = sign(&state, issuer, &caller, (&headers, body)).await.inspect_err(|problem| {
-        // Refusals of a valid token, and failures of the server, are not failed attempts.
+    attempt.await.inspect_err(|problem| {
+        // Refusals of a valid credential, and failures of the server, are not failed attempts.
         let is_proven = matches!(problem.code(), Code::Forbidden | Code::Conflict);
         if !is_proven && problem.code().status().is_client_error() {
             state.authenticator.record_failure(from, now);
         }
-    })?;
-    Ok(render(form, &enrolled(&issuer, signed)))
+    })
 }
 
 async fn sign(
@@ -219,6 +279,39 @@ async fn renew_certificate(
     Ok(render(form, &enrolled(&issuer, signed)))
 }
 
+async fn renew_expired_certificate(
+    State(state): State<EnrollmentState>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let form = form(&headers)?;
+    let issuer = issuer(&state)?;
+    let signed = limited(&state, &caller, sign_expired(&state, issuer, &caller, (&headers, body))).await;
+    match &signed {
+        Ok(_) => state.metrics.expired_certificates_renewed.inc(),
+        Err(_) => state.metrics.expired_certificates_refused.inc(),
+    };
+    Ok(render(form, &enrolled(&issuer, signed?)))
+}
+
+async fn sign_expired(
+    state: &EnrollmentState,
+    issuer: CertificateIssuer<'_>,
+    caller: &Caller,
+    (headers, body): (&HeaderMap, Body),
+) -> Result<SignedCertificate, Problem> {
+    let RenewExpiredRequest { certificate, csr, time, signature } =
+        body::typed(&body::read_credential(headers, body).await?)?;
+    let signature = BASE64_STANDARD.decode(signature).map_err(|_| {
+        Problem::invalid(vec![Violation::new("/signature", ViolationCode::Invalid, "must be base64")])
+    })?;
+    let request = ExpiredRenewal { certificate: &certificate, csr: &csr, time, signature: &signature };
+    let has_node = |node: &Name| state.has_node(node);
+    let on_proof = |node: &Name| caller.record_object(format!("Node {node}"));
+    enrol::renew_expired(issuer, request, state.renewal_grace_secs, has_node, on_proof).await
+}
+
 fn enrolled(issuer: &CertificateIssuer<'_>, signed: SignedCertificate) -> Enrolled {
     let SignedCertificate { chain: certificate, serial: _, expires } = signed;
     Enrolled { certificate, ca: issuer.authority.trusted().bundle, expires }
@@ -235,7 +328,7 @@ async fn agents(State(state): State<EnrollmentState>, headers: HeaderMap) -> Ans
     let known = state.vault.list::<AgentRecord>(certificates::PREFIX).into_iter();
     let items = known.map(|(node, _, record)| {
         let is_valid = record.is_held(now);
-        let AgentRecord { serial, issued, expires, revoked_through: _, labels: _ } = record;
+        let AgentRecord { serial, issued, expires, revoked_through: _, labels: _, key: _ } = record;
         AgentCertificate { node, serial, issued, expires, is_valid }
     });
     Ok(render(form, &AgentList { items: items.collect() }))

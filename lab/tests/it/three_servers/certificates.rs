@@ -1,0 +1,157 @@
+//! Certificates of agents whose control server is away for longer than their lifetime, or changes to a certificate of another
+//! authority.
+
+use std::{fs, time::Duration};
+
+use anyhow::ensure;
+use lab::{cluster::control::Http, host::wait};
+
+use super::{AGENT, stage::Stage};
+
+/// Lifetime of the agent's certificate in seconds, the smallest that the server accepts.
+const LIFE_SECS: u64 = 15;
+/// Path of the identity of the agent.
+const IDENTITY: &str = "state/identity.pem";
+const TIDEGATE: &str = "env TIDEGATE_API=https://10.0.0.1:7440 TIDEGATE_TOKEN_FILE=bootstrap-token \
+                        TIDEGATE_CA_FILE=ca.pem tidegate";
+
+/// Control server, node, and machine of a user.
+struct Site {
+    stage: Stage,
+}
+
+impl Site {
+    /// Starts the programs, and waits until the agent has joined and the user has the certificate of the authority.
+    fn start() -> Self {
+        let mut stage = Stage::new();
+        for (machine, host) in [("control1", 1), ("node-1", 11), ("user", 31)] {
+            stage.add(machine, host);
+        }
+        let mut site = Self { stage };
+        site.start_server("");
+        fs::copy(site.stage.file("control1", "bootstrap-token"), site.stage.file("user", "bootstrap-token"))
+            .unwrap();
+        site.run("user", "curl -fsko ca.pem https://10.0.0.1:7440/v1/ca");
+        site.give_token();
+        site.start_agent();
+        site.wait_connected();
+        site
+    }
+
+    fn start_server(&mut self, flags: &str) {
+        let command = format!(
+            "tidegate-api --listen 10.0.0.1:7440 --store sqlite:server.sqlite \
+             --agent-certificate-secs {LIFE_SECS} {flags}"
+        );
+        self.stage.start("control1", "server", &command);
+        wait::until("the server to answer", || {
+            self.stage.run("user", "curl -fsk https://10.0.0.1:7440/readyz")
+        })
+        .unwrap();
+    }
+
+    fn stop_server(&mut self) {
+        self.stage.program("control1", "server").kill();
+    }
+
+    fn start_agent(&mut self) {
+        let command = "tidegate-agent --api https://10.0.0.1:7440 --node node-1 --join-token-file join-token \
+                       --state-dir state";
+        self.stage.start("node-1", "agent", command);
+    }
+
+    fn run(&self, machine: &str, command: &str) -> String {
+        wait::until(command, || self.stage.run(machine, command)).unwrap()
+    }
+
+    fn give_token(&self) {
+        self.run("user", &format!("{TIDEGATE} node join-token node-1 > join-token"));
+        fs::copy(self.stage.file("user", "join-token"), self.stage.file("node-1", "join-token")).unwrap();
+    }
+
+    fn state(&self) -> anyhow::Result<serde_json::Value> {
+        Http::new(self.stage.place("node-1"), AGENT.parse()?).get_json("/v1/state")
+    }
+
+    fn wait_connected(&self) {
+        wait::until("the agent to receive the state, without a warning", || {
+            let state = self.state()?;
+            let warnings = state["warnings"].to_string();
+            ensure!(state["connected"] == true && !warnings.contains("certificate"), "{state}");
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    fn wait_warning(&self, texts: &[&str]) {
+        wait::until(&format!("the warning {texts:?}"), || {
+            let warnings = self.state()?["warnings"].to_string();
+            ensure!(texts.iter().all(|text| warnings.contains(text)), "{warnings}");
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    fn agent_log(&self) -> String {
+        fs::read_to_string(self.stage.file("node-1", "agent.log")).unwrap()
+    }
+}
+
+/// Input: the server is away until the certificate of the agent has expired, and returns. Output: the agent continues
+/// without a person, unless its certificate is not the newest one or expired too long ago; a join token helps then.
+#[test]
+fn agents_renew_certificates_that_expired_while_the_server_was_away() {
+    let mut site = Site::start();
+    let identity = site.stage.file("node-1", IDENTITY);
+    let first = fs::read(&identity).unwrap();
+    wait::until("the first renewal", || {
+        ensure!(fs::read(&identity)? != first, "the identity is the first one");
+        Ok(())
+    })
+    .unwrap();
+    site.wait_connected();
+    site.stop_server();
+    site.wait_warning(&["expired", "no action is needed"]);
+    site.start_server("");
+    site.wait_connected();
+    assert!(site.agent_log().contains("the expired certificate of this node was renewed"));
+
+    // A restored state directory: its certificate is not the newest one.
+    site.stage.program("node-1", "agent").terminate().unwrap();
+    fs::write(&identity, &first).unwrap();
+    site.start_agent();
+    site.wait_warning(&["does not renew it", "not the newest one", "join-token node-1"]);
+    site.give_token();
+    site.wait_connected();
+
+    // The server permits the renewal of certificates that expired a second ago.
+    site.stop_server();
+    std::thread::sleep(Duration::from_secs(LIFE_SECS + 5));
+    site.start_server("--agent-renewal-grace-secs 1");
+    site.wait_warning(&["does not renew it", "longer than 1 s ago", "--agent-renewal-grace-secs"]);
+    site.give_token();
+    site.wait_connected();
+}
+
+/// Input: a node has joined, then the operator gives the server a certificate of another authority. Output: the agent
+/// continues, also after a restart, while other clients get the certificate of the operator.
+#[test]
+fn agents_continue_when_the_operator_changes_to_another_authority() {
+    let mut site = Site::start();
+    site.run(
+        "control1",
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout server.key -out server.pem \
+         -days 2 -subj /CN=other -addext subjectAltName=IP:10.0.0.1",
+    );
+    site.stop_server();
+    site.start_server("--tls-cert-file server.pem --tls-key-file server.key");
+    fs::copy(site.stage.file("control1", "server.pem"), site.stage.file("user", "server.pem")).unwrap();
+    site.run("user", "curl -fs --cacert server.pem https://10.0.0.1:7440/readyz");
+    site.stage.run("user", "curl -fs --cacert ca.pem https://10.0.0.1:7440/readyz").unwrap_err();
+    site.wait_connected();
+    site.stage.program("node-1", "agent").terminate().unwrap();
+    site.start_agent();
+    site.wait_connected();
+    // The command names the authority that it trusts, as agents do.
+    site.run("user", &format!("{TIDEGATE} get nodes"));
+}
