@@ -342,8 +342,7 @@ impl Config {
             log_format,
             config: _,
         } = flags;
-        let listen =
-            listen.unwrap_or_else(|| LISTEN_DEFAULT.parse().expect("the default address is an address"));
+        let listen = listen.unwrap_or_else(listen_default);
         let PortRange(ports) = node_port_range.unwrap_or_default();
         let cidrs = if service_cidr.is_empty() { vec![service_cidr_default()] } else { service_cidr };
         let cluster = ClusterConfig::new(cidrs, ports, allow_external_ip)?
@@ -354,7 +353,7 @@ impl Config {
             .with_guards(guards(guard_vips_percent, guard_endpoints_percent));
         let replica_name = replica_name.map_or_else(|| Ok(machine_name()), named)?;
         let is_loopback = listen.ip().is_loopback();
-        let wish = TlsWish {
+        let tls = TlsWish {
             choice: tls.unwrap_or_default(),
             min: tls_min,
             certificate: tls_cert_file,
@@ -362,8 +361,8 @@ impl Config {
             names: tls_name,
             agent_life_secs: agent_certificate_secs,
             agent_renewal_grace_secs,
-        };
-        let tls = wish.check(listen, insecure)?;
+        }
+        .check(listen, insecure)?;
         if tls.is_none() && !(is_loopback || insecure) {
             return Err(InvalidConfig::InsecureNotSaid(listen));
         }
@@ -410,6 +409,10 @@ fn guards(vips_percent: Option<u8>, endpoints_percent: Option<u8>) -> Guards {
         vips_percent: vips_percent.unwrap_or(GUARD_VIPS_PERCENT_DEFAULT),
         endpoints_percent: endpoints_percent.unwrap_or(GUARD_ENDPOINTS_PERCENT_DEFAULT),
     }
+}
+
+fn listen_default() -> SocketAddr {
+    LISTEN_DEFAULT.parse().expect("the default address is an address")
 }
 
 fn service_cidr_default() -> IpNet {

@@ -109,7 +109,7 @@ struct ServerIdentities {
 
 /// Certificates that the server presents.
 #[derive(Debug)]
-struct Presented {
+struct CertificateResolver {
     /// Certificate for clients that name our CA.
     own: Arc<CertifiedKey>,
     /// Certificate for all other clients.
@@ -118,7 +118,7 @@ struct Presented {
     authority: DistinguishedName,
 }
 
-impl ResolvesServerCert for Presented {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let mut named = hello.certificate_authorities().unwrap_or_default().iter();
         let names_ours = named.any(|name| name.as_ref() == self.authority.as_ref());
@@ -268,7 +268,7 @@ async fn read_pair(
         expected: "one private key",
     })?;
     let signing = provider().key_provider.load_private_key(key.clone_key()).map_err(TlsError::Unfit)?;
-    rustls::sign::CertifiedKey::new(chain.clone(), signing).keys_match().map_err(TlsError::Unfit)?;
+    CertifiedKey::new(chain.clone(), signing).keys_match().map_err(TlsError::Unfit)?;
     Ok(ServerIdentity { chain, key })
 }
 
@@ -322,7 +322,7 @@ fn configure(
 }
 
 /// Returns the certificates to present; `roots` contains our CA only.
-fn presented(identities: ServerIdentities, roots: &RootCertStore) -> Result<Presented, TlsError> {
+fn presented(identities: ServerIdentities, roots: &RootCertStore) -> Result<CertificateResolver, TlsError> {
     let usable = |ServerIdentity { chain, key }| {
         CertifiedKey::from_der(chain, key, &provider()).map(Arc::new).map_err(TlsError::Unfit)
     };
@@ -330,7 +330,7 @@ fn presented(identities: ServerIdentities, roots: &RootCertStore) -> Result<Pres
     let own = usable(own)?;
     let general = configured.map(usable).transpose()?.unwrap_or_else(|| Arc::clone(&own));
     let authority = roots.subjects().pop().expect("the store contains our CA");
-    Ok(Presented { own, general, authority })
+    Ok(CertificateResolver { own, general, authority })
 }
 
 fn provider() -> Arc<CryptoProvider> {
