@@ -35,6 +35,10 @@ const LOOK: Duration = Duration::from_secs(5);
 /// Interval between requests to renew an expired certificate after control has refused that. The cause may go away: an
 /// operator raises the limit, or sets a clock.
 const REFUSED_RETRY: Duration = Duration::from_secs(120);
+/// Timeout of the request that finds out if a control server can be verified.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Part of the error message of rustls if the certificate of a server is not accepted.
+const UNVERIFIED: &str = "invalid peer certificate";
 /// Share of a certificate's lifetime in percent after which it is renewed. A delay that depends on the node
 /// name is added, so that nodes started together do not renew together.
 const RENEW_PERCENT: i64 = 66;
@@ -69,6 +73,8 @@ struct CertificateRenewal {
     identity: Option<Identity>,
     /// CA certificates that control sent with the certificate, as PEM.
     stored_authorities: String,
+    /// Join token that was present when a control server was verified, and that is therefore not needed.
+    unneeded: Option<Secret>,
     /// Last refusal of control to renew the expired certificate, with its time.
     expired_refusal: Option<(Instant, String)>,
     /// True if the control server has revoked the certificate, so this node must join again.
@@ -104,6 +110,7 @@ pub fn start(
         authorities,
         identity: None,
         stored_authorities: String::new(),
+        unneeded: None,
         expired_refusal: None,
         is_taken_back: false,
         refused: None,
@@ -133,7 +140,9 @@ impl CertificateRenewal {
             let wait = match &self.identity {
                 Some(identity) if now < renewal(identity, &self.place) && !self.is_taken_back => {
                     let left = renewal(identity, &self.place).unix_seconds() - now.unix_seconds();
-                    Duration::from_secs(u64::try_from(left).unwrap_or_default()).min(LOOK)
+                    let left = Duration::from_secs(u64::try_from(left).unwrap_or_default()).min(LOOK);
+                    self.join_unverified().await;
+                    left
                 }
                 Some(identity) if now < identity.expires && !self.is_taken_back => {
                     let renewed = self.renew().await;
@@ -244,6 +253,34 @@ impl CertificateRenewal {
             warn!("{problem}");
         } else {
             error!("{problem}");
+        }
+    }
+
+    /// Joins again if a new join token is given and no control server can be verified with the trusted CAs, although one
+    /// answers: the operator replaced the authority, or the cluster. The pin in the token then proves the server.
+    async fn join_unverified(&mut self) {
+        let given = token::given(&self.options).ok().flatten();
+        let Some(token) = given
+            .filter(|token| Some(token) != self.refused.as_ref() && Some(token) != self.unneeded.as_ref())
+        else {
+            return;
+        };
+        let mut is_unverified = false;
+        for server in self.control.servers().filter(|server| self.control.base(*server).scheme() == "https") {
+            let request = self.control.client().get(self.control.url(server, "/v1/ca"));
+            match request.timeout(PROBE_TIMEOUT).send().await {
+                Ok(_) => {
+                    self.unneeded = Some(token);
+                    self.shown.send_modify(|shown| shown.problem = None);
+                    return;
+                }
+                Err(error) => is_unverified |= chain(&error).contains(UNVERIFIED),
+            }
+        }
+        if is_unverified && let Err(error) = self.join().await {
+            self.complain(Some(&error.context(
+                "no control server can be verified with the CA certificates of this node, and it cannot join again",
+            )));
         }
     }
 

@@ -8,8 +8,8 @@ use lab::{cluster::control::Http, host::wait};
 
 use super::{AGENT, stage::Stage};
 
-/// Lifetime of the agent's certificate in seconds, the smallest that the server accepts.
-const LIFE_SECS: u64 = 15;
+/// Smallest lifetime of certificates of agents that the server accepts, and the default, in seconds.
+const LIFE_SECS: [u64; 2] = [15, 86_400];
 /// Path of the identity of the agent.
 const IDENTITY: &str = "state/identity.pem";
 const TIDEGATE: &str = "env TIDEGATE_API=https://10.0.0.1:7440 TIDEGATE_TOKEN_FILE=bootstrap-token \
@@ -18,20 +18,20 @@ const TIDEGATE: &str = "env TIDEGATE_API=https://10.0.0.1:7440 TIDEGATE_TOKEN_FI
 /// Control server, node, and machine of a user.
 struct Site {
     stage: Stage,
+    /// Lifetime of certificates of agents in seconds.
+    life_secs: u64,
 }
 
 impl Site {
     /// Starts the programs, and waits until the agent has joined and the user has the certificate of the authority.
-    fn start() -> Self {
+    fn start(life_secs: u64) -> Self {
         let mut stage = Stage::new();
         for (machine, host) in [("control1", 1), ("node-1", 11), ("user", 31)] {
             stage.add(machine, host);
         }
-        let mut site = Self { stage };
+        let mut site = Self { stage, life_secs };
         site.start_server("");
-        fs::copy(site.stage.file("control1", "bootstrap-token"), site.stage.file("user", "bootstrap-token"))
-            .unwrap();
-        site.run("user", "curl -fsko ca.pem https://10.0.0.1:7440/v1/ca");
+        site.learn_server();
         site.give_token();
         site.start_agent();
         site.wait_connected();
@@ -41,13 +41,21 @@ impl Site {
     fn start_server(&mut self, flags: &str) {
         let command = format!(
             "tidegate-api --listen 10.0.0.1:7440 --store sqlite:server.sqlite \
-             --agent-certificate-secs {LIFE_SECS} {flags}"
+             --agent-certificate-secs {} {flags}",
+            self.life_secs
         );
         self.stage.start("control1", "server", &command);
         wait::until("the server to answer", || {
             self.stage.run("user", "curl -fsk https://10.0.0.1:7440/readyz")
         })
         .unwrap();
+    }
+
+    /// Gives the user the first token of the server and the certificate of its authority.
+    fn learn_server(&self) {
+        fs::copy(self.stage.file("control1", "bootstrap-token"), self.stage.file("user", "bootstrap-token"))
+            .unwrap();
+        self.run("user", "curl -fsko ca.pem https://10.0.0.1:7440/v1/ca");
     }
 
     fn stop_server(&mut self) {
@@ -101,7 +109,7 @@ impl Site {
 /// without a person, unless its certificate is not the newest one or expired too long ago; a join token helps then.
 #[test]
 fn agents_renew_certificates_that_expired_while_the_server_was_away() {
-    let mut site = Site::start();
+    let mut site = Site::start(LIFE_SECS[0]);
     let identity = site.stage.file("node-1", IDENTITY);
     let first = fs::read(&identity).unwrap();
     wait::until("the first renewal", || {
@@ -126,7 +134,7 @@ fn agents_renew_certificates_that_expired_while_the_server_was_away() {
 
     // The server permits the renewal of certificates that expired a second ago.
     site.stop_server();
-    std::thread::sleep(Duration::from_secs(LIFE_SECS + 5));
+    std::thread::sleep(Duration::from_secs(LIFE_SECS[0] + 5));
     site.start_server("--agent-renewal-grace-secs 1");
     site.wait_warning(&["does not renew it", "longer than 1 s ago", "--agent-renewal-grace-secs"]);
     site.give_token();
@@ -137,7 +145,7 @@ fn agents_renew_certificates_that_expired_while_the_server_was_away() {
 /// continues, also after a restart, while other clients get the certificate of the operator.
 #[test]
 fn agents_continue_when_the_operator_changes_to_another_authority() {
-    let mut site = Site::start();
+    let mut site = Site::start(LIFE_SECS[1]);
     site.run(
         "control1",
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout server.key -out server.pem \
@@ -154,4 +162,26 @@ fn agents_continue_when_the_operator_changes_to_another_authority() {
     site.wait_connected();
     // The command names the authority that it trusts, as agents do.
     site.run("user", &format!("{TIDEGATE} get nodes"));
+}
+
+/// Input: the server is replaced by one of another cluster while the certificate of the agent is valid, and the agent gets a join token
+/// of the new server. Output: the agent joins the new server at once.
+#[test]
+fn a_new_join_token_helps_if_the_server_cannot_be_verified() {
+    let mut site = Site::start(LIFE_SECS[1]);
+    site.stop_server();
+    site.run("control1", "rm server.sqlite* bootstrap-token");
+    site.start_server("");
+    site.learn_server();
+    let identity = site.stage.file("node-1", IDENTITY);
+    let before = fs::read(&identity).unwrap();
+    site.give_token();
+    wait::until("the agent to join the new server", || {
+        ensure!(fs::read(&identity)? != before, "the identity is that of the former server");
+        ensure!(site.state()?["connected"] == true, "{}", site.agent_log());
+        Ok(())
+    })
+    .unwrap();
+    let agents = site.run("user", &format!("{TIDEGATE} get nodes"));
+    assert!(agents.contains("node-1"), "{agents}");
 }
