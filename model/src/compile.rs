@@ -393,7 +393,8 @@ pub(crate) fn port_of_workload(workload: &WorkloadSpec, port: &ServicePort) -> O
 }
 
 fn of_endpoint(spec: &ServiceSpec, endpoint: &Endpoint, port: Port, snapshot: &Snapshot) -> CompiledEndpoint {
-    let Endpoint { address, node, zone, weight, conditions, drain: _, maintenance: _ } = endpoint;
+    let Endpoint { address, node, zone, hostname: _, weight, conditions, drain: _, maintenance: _ } =
+        endpoint;
     let maintenance = with_context(endpoint.own_maintenance(), node.as_ref(), spec, snapshot);
     let compiled = CompiledEndpoint {
         address: *address,

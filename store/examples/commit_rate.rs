@@ -120,6 +120,7 @@ fn commit(revision: u64, kind: ChangeKind) -> Result<Commit, NameError> {
         address: [10, (number / 256) as u8, (number % 256) as u8, host].into(),
         node: None,
         zone: None,
+        hostname: None,
         weight: Weight((revision % 100) as u16),
         conditions: EndpointConditions::default(),
         drain: false,

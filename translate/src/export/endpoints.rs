@@ -105,7 +105,7 @@ fn ports_of(service: &Object) -> Result<Vec<Value>, &'static str> {
 }
 
 fn endpoint(number: usize, endpoint: &Endpoint, report: &mut Report) -> Value {
-    let Endpoint { address, node, zone, weight, conditions, drain, maintenance } = endpoint;
+    let Endpoint { address, node, zone, hostname, weight, conditions, drain, maintenance } = endpoint;
     let EndpointConditions { ready, serving, terminating } = conditions;
     let at = format!("spec.endpoints[{number}]");
     let is_out = *drain || maintenance.is_some() || *weight == Weight(0);
@@ -125,6 +125,9 @@ fn endpoint(number: usize, endpoint: &Endpoint, report: &mut Report) -> Value {
     }
     if let Some(zone) = zone {
         made["zone"] = json!(zone);
+    }
+    if let Some(hostname) = hostname {
+        made["hostname"] = json!(hostname);
     }
     made
 }

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{Settings, Severity, TranslationResult, document, fields, labels_of, slice::finish};
+use super::{
+    Settings, Severity, TranslationResult, document, fields, labels_of,
+    slice::{finish, name_host},
+};
 use crate::json::{items, text};
 
 /// Translates an Endpoints object: one EndpointSet for each of its subsets, because each subset has its own
@@ -33,6 +36,8 @@ pub fn endpoints(settings: &Settings, theirs: &Value) -> TranslationResult {
                 if !node.is_empty() {
                     endpoint["node"] = json!(settings.name(&node));
                 }
+                let field = format!("subsets[{number}].{key}[{at}]");
+                name_host(&mut endpoint, &text(each, "/hostname"), &field, &mut made);
                 endpoints.push(endpoint);
             }
         }

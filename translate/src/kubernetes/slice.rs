@@ -10,6 +10,8 @@ use super::{Settings, Severity, TranslationResult, document, fields, label, labe
 
 /// Label of a slice with the name of its Service.
 pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+/// Label of a slice whose Service is headless.
+const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
 /// Maximum number of attempts to leave out invalid endpoints before the whole slice is left out.
 const ROUNDS_MAX: usize = 3;
 
@@ -39,9 +41,11 @@ pub fn endpoint_slice(settings: &Settings, slice: &Value) -> TranslationResult {
         let made_of = endpoint(settings, number, each, &mut made);
         endpoints.extend(made_of.filter(|(address, _)| seen.insert(*address)).map(|(_, endpoint)| endpoint));
     }
-    if ports.is_empty() {
+    let is_headless =
+        slice.pointer("/metadata/labels").is_some_and(|labels| labels.get(HEADLESS_LABEL).is_some());
+    if ports.is_empty() && !is_headless {
         // A slice without ports has no endpoints; an EndpointSet without ports would use all ports of the
-        // Service.
+        // Service. Headless Services may have none.
         endpoints.clear();
     }
     let namespace = settings.name(&text(slice, "/metadata/namespace"));
@@ -138,5 +142,19 @@ fn endpoint(
             format!("`{zone}` is not a DNS label; the endpoint has no zone"),
         ),
     }
+    name_host(&mut endpoint, &text(theirs, "/hostname"), &at, made);
     Some((address, endpoint))
+}
+
+/// Gives an endpoint its host name, unless it is empty or no DNS label. `at` is the field of the endpoint.
+pub(super) fn name_host(endpoint: &mut Value, hostname: &str, at: &str, made: &mut TranslationResult) {
+    match label(hostname) {
+        Some(hostname) => endpoint["hostname"] = json!(hostname),
+        None if hostname.is_empty() => {}
+        None => made.find(
+            Severity::NotSupported,
+            format!("{at}.hostname"),
+            format!("`{hostname}` is not a DNS label; the endpoint has no host name"),
+        ),
+    }
 }

@@ -135,7 +135,7 @@ fn f130_every_setting_of_kubeadm_s_kube_proxy_is_accounted_for() {
 #[test]
 fn f023_services_and_endpoints_of_kubernetes_are_imported_and_what_runs_pods_is_not() {
     let imported = check("kubernetes.yaml");
-    assert_eq!((count(&imported, "Service"), count(&imported, "EndpointSet")), (4, 3));
+    assert_eq!((count(&imported, "Service"), count(&imported, "EndpointSet")), (4, 4));
     let text = imported.report.text();
     assert!(text.contains("Tidegate does not run workloads, so a Deployment cannot be imported"), "{text}");
 }

@@ -68,7 +68,15 @@ impl Hosts {
             let addresses = object.as_workload().map_or(&[][..], |workload| &workload.addresses);
             addresses.iter().map(|address| (*address, &object.metadata.name))
         });
+        let sets = snapshot.endpoint_sets_of(key).filter_map(|object| object.as_endpoint_set());
+        let given = sets.flat_map(|set| &set.endpoints);
+        let given =
+            given.filter_map(|endpoint| Some((endpoint.address, endpoint.hostname.as_ref()?.to_string())));
+        // Of several names for one address, the first one by the name of the EndpointSet.
         let mut names: BTreeMap<IpAddr, String> = BTreeMap::new();
+        for (address, name) in given.filter(|(address, _)| used.contains(address)) {
+            names.entry(address).or_insert(name);
+        }
         for (address, name) in named.filter(|(address, name)| used.contains(address) && name.is_label()) {
             // Several Workloads with one address, as containers that share a network: the first by name.
             names.entry(address).or_insert_with(|| name.as_str().to_owned());
@@ -76,8 +84,8 @@ impl Hosts {
         Some(Self { ports, names })
     }
 
-    /// Returns the name of an endpoint below the Service: the name of its Workload or, without one, its address with
-    /// dashes.
+    /// Returns the name of an endpoint below the Service: the host name in its EndpointSet, the name of its Workload or,
+    /// without either, its address with dashes.
     pub(super) fn name_of(&self, address: IpAddr) -> String {
         let name = self.names.get(&address).filter(|name| name.len() <= LABEL_LENGTH_MAX);
         name.cloned().unwrap_or_else(|| label_of(address))

@@ -470,6 +470,7 @@ fn endpoint(draft: EndpointDraft, family: IpFamily) -> Endpoint {
         address: ip(addresses[usize::from(family == IpFamily::V6)]),
         node: Some(Name::parse(node).unwrap()),
         zone: Some(Label::parse(zone).unwrap()),
+        hostname: None,
         weight: Weight(draft.weight),
         conditions: EndpointConditions { ready, serving, terminating },
         drain: matches!(draft.condition, Drained),

@@ -142,6 +142,7 @@ pub(crate) fn endpoint_set(service: &str, endpoints: u8) -> EndpointSetSpec {
         address: [10, 1, 0, host].into(),
         node: Some(Name::parse("node-1").unwrap()),
         zone: None,
+        hostname: None,
         weight: Weight(u16::from(host)),
         conditions: EndpointConditions::default(),
         drain: false,
