@@ -2,6 +2,7 @@
 //! a client sends traffic, removed and purged.
 
 mod ansible;
+mod dns;
 mod gateway;
 mod quickstart;
 mod stage;
@@ -196,6 +197,7 @@ fn installed_packages_bring_up_a_cluster_with_one_command() {
     let refused =
         stage.machine.run("setpriv --reuid nobody --regid nogroup --clear-groups tidegate demo 2>&1 || true");
     assert!(refused.unwrap().contains("run it with sudo"));
+    dns::check(&stage);
     gateway::check(&stage);
     quickstart::check(&stage);
 }
