@@ -183,7 +183,7 @@ fn f028_long_transfers_outlast_a_drain_in_ipvs_mode_and_its_deadline_cuts_what_i
 
 /// Metrics that neither the dashboard nor an alert uses, each with the reason; a name that ends with `_` is a
 /// prefix.
-const SHOWN_NOWHERE: [(&str, &str); 12] = [
+const SHOWN_NOWHERE: [(&str, &str); 13] = [
     ("tidegate_otlp_", "the collector shows the spans; a loss is logged"),
     ("tidegate_agent_otlp_", "as those of the control server"),
     (

@@ -71,7 +71,7 @@ pub struct Endpoint {
     /// Host name of the endpoint below the name of a headless Service, at most 63 characters, such as `db-0` for
     /// `db-0.db.shop.svc.cluster.local`. Precedes the name of a Workload with this address. Default: no host name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hostname: Option<Label>,
+    pub hostname: Option<Box<Label>>,
     /// Share of new connections relative to the other endpoints of the Service, from 0 to 65,535. With 0, the
     /// endpoint receives no new connections. Default: 1.
     #[serde(default)]

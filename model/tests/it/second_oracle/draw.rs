@@ -225,12 +225,11 @@ fn nodes() -> impl Strategy<Value = BTreeMap<String, NodeSpec>> {
     (known, 0..6_u8, 0..6_u8, 0..8_u8, maintained).prop_map(|(known, all, narrow, cluster, maintained)| {
         let networks =
             [["10.1.0.0/16", "fd01::/16"], ["10.2.1.0/24", "fd02:1::/32"], ["10.2.2.0/24", "fd02:2::/32"]];
-        let zones = ["z1", "z2", "z1"];
         let mut nodes = BTreeMap::new();
-        for index in 0..3 {
+        for (index, zone) in ["z1", "z2", "z1"].into_iter().enumerate() {
             let name = format!("n{}", index + 1);
-            let mut node =
-                NodeSpec { zone: Some(Label::parse(zones[index]).unwrap()), ..NodeSpec::default() };
+            let zone = Some(Label::parse(zone).unwrap());
+            let mut node = NodeSpec { zone, ..NodeSpec::default() };
             if index < known {
                 node.workload_cidrs = nets(&networks[index]);
             }
@@ -243,7 +242,7 @@ fn nodes() -> impl Strategy<Value = BTreeMap<String, NodeSpec>> {
                 node.proxy.cluster_cidrs = match cluster {
                     0 => nets(&["10.0.0.0/8", "fd00::/8"]),
                     1 => nets(&["10.2.0.0/16", "fd02::/16"]),
-                    _ => Vec::new(),
+                    _ => vec![],
                 };
             }
             node.maintenance = maintained.filter(|(of, _)| *of == name).map(|(_, mode)| maintenance(mode));
