@@ -75,6 +75,8 @@ pub struct Settings {
     /// True if a source without any objects is accepted: removals then need confirmation only above
     /// [`Self::prune_limit`]. False if every removal for such a source needs confirmation.
     pub allow_empty: bool,
+    /// Kind whose removals are not counted; see [`Rules::uncounted`].
+    pub uncounted: Option<Kind>,
 }
 
 /// Channels between engine and source, with the state that both share.
@@ -351,6 +353,7 @@ impl<'a> Engine<'a> {
             source: &self.settings.source,
             prune_limit: self.settings.prune_limit,
             allow_empty: self.settings.allow_empty,
+            uncounted: self.settings.uncounted,
             confirmed: &self.confirmed,
             settled: &self.settled,
         }

@@ -12,7 +12,7 @@ use anyhow::{Context as _, anyhow};
 use base::service_manager::Notifier;
 use client::{Connection, Token, TokenSource};
 use daemon::status;
-use model::primitives::name::Label;
+use model::{kinds::resource::Kind, primitives::name::Label};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -130,7 +130,13 @@ fn settings(global: &Global, source: &Source) -> anyhow::Result<Settings> {
                 .map_err(|error| anyhow!("`{id}` is not a valid source name: {error}; give --source"))?
         }
     };
-    Ok(Settings { source: id, prune_limit: global.prune_limit, allow_empty: global.allow_empty })
+    let uncounted = match source {
+        // The removal of each pod is reported by the cluster, or follows from a list with other pods that are known.
+        Source::Kubernetes(_) => Some(Kind::Workload),
+        Source::Files(_) | Source::Docker(_) | Source::Dns(_) => None,
+    };
+    let Global { prune_limit, allow_empty, .. } = *global;
+    Ok(Settings { source: id, prune_limit, allow_empty, uncounted })
 }
 
 fn connect(global: &Global, source: &Label) -> anyhow::Result<Control> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
     admission::admit::PRUNE_FREE,
-    kinds::resource::{Object, ObjectKey},
+    kinds::resource::{Kind, Object, ObjectKey},
     primitives::{name::Label, quantity::Revision},
 };
 
@@ -32,6 +32,9 @@ pub struct Rules<'a> {
     /// True to accept a source without any objects; otherwise every removal for such a source needs
     /// confirmation.
     pub allow_empty: bool,
+    /// Kind whose removals are not counted, as long as the source still has any of its objects on the server: the
+    /// instances of an application come and go in large numbers.
+    pub uncounted: Option<Kind>,
     /// Keys of the objects whose removal the operator has confirmed.
     pub confirmed: &'a BTreeSet<ObjectKey>,
     /// Objects that the server reported as unchanged, although they differ from the desired form.
@@ -142,7 +145,7 @@ fn secret_json(object: &Object) -> Vec<u8> {
 }
 
 /// Returns the removals that need the operator's confirmation: all unconfirmed ones if their number exceeds
-/// the limit, or if the source has no objects and [`Rules::allow_empty`] is false; otherwise none.
+/// the limit, not counting those of an uncounted kind, or if the source has no objects and [`Rules::allow_empty`] is false; otherwise none.
 fn held(
     rules: Rules<'_>,
     wanted: &DesiredObjects,
@@ -150,9 +153,14 @@ fn held(
     removals: &BTreeSet<ObjectKey>,
 ) -> BTreeSet<ObjectKey> {
     let unasked: BTreeSet<_> = removals.difference(rules.confirmed).cloned().collect();
-    let limit = rules.prune_limit.unwrap_or_else(|| PRUNE_FREE.max(mirror.objects().len() / 5));
+    let is_uncounted = |key: &ObjectKey| rules.uncounted == Some(key.kind);
+    let has_some = mirror.objects().keys().any(|key| is_uncounted(key) && wanted.objects.contains_key(key));
+    let is_counted = |key: &&ObjectKey| !(has_some && is_uncounted(key));
+    let total = || mirror.objects().keys().filter(is_counted).count();
+    let limit = rules.prune_limit.unwrap_or_else(|| PRUNE_FREE.max(total() / 5));
     let has_lost_everything = wanted.objects.is_empty() && !rules.allow_empty;
-    if unasked.len() > limit || has_lost_everything { unasked } else { BTreeSet::new() }
+    let removed = unasked.iter().filter(is_counted).count();
+    if removed > limit || has_lost_everything { unasked } else { BTreeSet::new() }
 }
 
 /// Splits writes into batches, one per request, of at most [`BATCH_OBJECTS_MAX`] objects and

@@ -1,5 +1,5 @@
-//! Mirrors Services, EndpointSlices, Nodes, MetalLB's resources and HTTP routing of a Kubernetes cluster to Tidegate, and
-//! writes addresses and conditions back.
+//! Mirrors Services, EndpointSlices, Nodes, MetalLB's resources, HTTP routing and network policy of a Kubernetes cluster to
+//! Tidegate, and writes addresses and conditions back.
 //!
 //! ```text
 //!  API server ──watch──▶ Change ──▶ ClusterState (pure) ──▶ DesiredObjects ──▶ engine
@@ -88,6 +88,12 @@ pub struct KubernetesArguments {
     #[arg(long, env = "TIDEGATE_PUBLISH_SERVICE", value_name = "NAMESPACE/NAME", requires = "gateways",
         value_parser = service_id)]
     pub publish_service: Option<Id>,
+    /// Create a Workload for each pod with an address of its own; further permissions are necessary
+    #[arg(long, env = "TIDEGATE_PODS")]
+    pub pods: bool,
+    /// Handle NetworkPolicies, and create a Workload for each pod as with --pods; further permissions are necessary
+    #[arg(long, env = "TIDEGATE_NETWORK_POLICIES")]
+    pub network_policies: bool,
     /// Do not update Tidegate's Nodes; by default they get labels, zones and pod networks of the cluster's
     /// nodes
     #[arg(long, env = "TIDEGATE_NO_NODES")]
@@ -287,6 +293,8 @@ async fn work(client: Client, arguments: &KubernetesArguments, identity: String,
     };
     let mut watched = needed(!arguments.no_metallb, !arguments.no_nodes);
     watched.extend(Resource::HTTP.into_iter().filter(|_| arguments.gateways));
+    watched
+        .extend(of_policy(arguments).into_iter().filter(|kind| !watched.contains(kind)).collect::<Vec<_>>());
     let secret = arguments.password_secrets.then_some(Resource::Secret);
     let certificate = arguments.gateways.then_some(Resource::CertificateSecret);
     let (sender, changes) = mpsc::channel(CHANGES_MAX);
@@ -318,6 +326,16 @@ async fn work(client: Client, arguments: &KubernetesArguments, identity: String,
         () = certificate_secrets => {}
         () = keep(state, changes, ends) => {}
         () = write_back::run(client.clone(), identity, published_receiver, observed) => {}
+    }
+}
+
+/// Returns the kinds that network policy needs.
+fn of_policy(arguments: &KubernetesArguments) -> Vec<Resource> {
+    let KubernetesArguments { pods, network_policies, .. } = arguments;
+    match (network_policies, pods) {
+        (true, _) => [Resource::Namespace].into_iter().chain(Resource::POLICY).collect(),
+        (false, true) => vec![Resource::Pod],
+        (false, false) => Vec::new(),
     }
 }
 
@@ -389,6 +407,8 @@ fn complain(state: &ClusterState, said: &mut Vec<String>, progress: &Progress) {
         | Resource::EndpointSlice
         | Resource::Node
         | Resource::Namespace
+        | Resource::Pod
+        | Resource::NetworkPolicy
         | Resource::IpAddressPool
         | Resource::L2Advertisement
         | Resource::BgpAdvertisement

@@ -11,8 +11,12 @@ pub enum Resource {
     EndpointSlice,
     /// Nodes (`v1`).
     Node,
-    /// Namespaces, whose labels MetalLB's pools select.
+    /// Namespaces, whose labels MetalLB's pools and NetworkPolicies select.
     Namespace,
+    /// Pods (`v1`), of which only the fields that are read are kept.
+    Pod,
+    /// NetworkPolicies (`networking.k8s.io/v1`).
+    NetworkPolicy,
     /// IPAddressPools of MetalLB.
     IpAddressPool,
     /// MetalLB L2 (ARP and NDP) advertisements.
@@ -60,6 +64,9 @@ impl Resource {
         Self::Community,
     ];
 
+    /// Kinds of network policy. NetworkPolicies select Pods, and also depend on Namespaces.
+    pub const POLICY: [Self; 2] = [Self::Pod, Self::NetworkPolicy];
+
     /// Kinds of HTTP routing that are watched.
     pub const HTTP: [Self; 8] = [
         Self::IngressClass,
@@ -86,6 +93,8 @@ impl Resource {
             | Self::EndpointSlice
             | Self::Node
             | Self::Namespace
+            | Self::Pod
+            | Self::NetworkPolicy
             | Self::Secret
             | Self::IngressClass
             | Self::Ingress
@@ -119,6 +128,10 @@ impl Resource {
             Self::EndpointSlice => vec![place("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")],
             Self::Node => vec![place("", "v1", "Node", "nodes")],
             Self::Namespace => vec![place("", "v1", "Namespace", "namespaces")],
+            Self::Pod => vec![place("", "v1", "Pod", "pods")],
+            Self::NetworkPolicy => {
+                vec![place("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies")]
+            }
             Self::IpAddressPool => metallb("IPAddressPool", "ipaddresspools"),
             Self::L2Advertisement => metallb("L2Advertisement", "l2advertisements"),
             Self::BgpAdvertisement => metallb("BGPAdvertisement", "bgpadvertisements"),

@@ -6,6 +6,7 @@
 //! and are translated together.
 
 mod http;
+mod policy;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,8 +24,8 @@ use model::{
 use serde_json::Value;
 use translate::json::text;
 
-use self::http::HttpSide;
 pub use self::http::{CertificateSecrets, HttpEntry, OwnParent};
+use self::{http::HttpSide, policy::PolicySide};
 pub use super::translate::Id;
 use super::{
     nodes::Nodes,
@@ -112,6 +113,7 @@ pub struct ClusterState {
     objects_wanted: OrdMap<ObjectKey, Object>,
     published: WriteBackInput,
     http: HttpSide,
+    policy: PolicySide,
 }
 
 impl ClusterState {
@@ -131,6 +133,7 @@ impl ClusterState {
             objects_wanted: OrdMap::new(),
             published: WriteBackInput::default(),
             http: HttpSide::default(),
+            policy: PolicySide::default(),
         }
     }
 
@@ -152,6 +155,8 @@ impl ClusterState {
             | Resource::EndpointSlice
             | Resource::Node
             | Resource::Namespace
+            | Resource::Pod
+            | Resource::NetworkPolicy
             | Resource::IpAddressPool
             | Resource::L2Advertisement
             | Resource::BgpAdvertisement
@@ -331,6 +336,8 @@ impl ClusterState {
             }
             Resource::EndpointSlice => touched.iter().for_each(|id| self.slice(id)),
             Resource::Node => touched.iter().for_each(|id| self.node(id)),
+            Resource::Pod => touched.iter().for_each(|id| self.pod(id)),
+            Resource::NetworkPolicy => touched.iter().for_each(|id| self.network_policy(id)),
             // Secrets arrive together.
             Resource::Secret | Resource::CertificateSecret => {}
             Resource::IngressClass
@@ -348,6 +355,7 @@ impl ClusterState {
                 if self.around.namespaces != labels {
                     self.around.namespaces = labels;
                     self.metallb();
+                    self.follow_namespace_labels();
                 }
             }
             Resource::IpAddressPool

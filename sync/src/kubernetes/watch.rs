@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use super::{
     resource::Resource,
     state::{Change, Id},
+    translate::reduced_pod,
     words,
 };
 
@@ -96,12 +97,12 @@ async fn follow_at(
 }
 
 /// Returns a watched object in the form of a manifest: adds `kind` and `apiVersion`, which the items of a
-/// list lack.
+/// list lack. Of Pods, only the fields that are read remain, because they would take most of the memory.
 fn value(place: &ApiResource, object: &DynamicObject) -> Option<Value> {
     let mut value = serde_json::to_value(object).ok()?;
     value["apiVersion"] = json!(place.api_version);
     value["kind"] = json!(place.kind);
-    Some(value)
+    Some(if place.kind == "Pod" { reduced_pod(&value) } else { value })
 }
 
 /// Returns true if the error means that the API server does not have the kind.

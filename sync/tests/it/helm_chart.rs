@@ -122,6 +122,7 @@ fn every_setting_has_its_effect() {
         "sync.environment.TIDEGATE_PRUNE_LIMIT=5",
         "sync.listen=[::]:9000",
         "sync.gateways=true",
+        "sync.networkPolicies=true",
         "sync.publishService=edge/gateway",
         "podMonitor.enabled=true",
         "podMonitor.interval=30s",
@@ -155,8 +156,14 @@ fn every_setting_has_its_effect() {
     assert!(passwords.iter().all(|object| object["metadata"]["namespace"] == "routers"));
     let publisher = (&own["TIDEGATE_GATEWAYS"], &own["TIDEGATE_PUBLISH_SERVICE"]);
     assert_eq!(publisher, (&json!("true"), &json!("edge/gateway")));
-    let text = std::fs::read(root().join("packaging/kubernetes/gateways.yaml")).unwrap();
-    let manifests = objects(Language::Yaml, &text).unwrap();
+    assert_eq!(own["TIDEGATE_NETWORK_POLICIES"], "true");
+    let manifests: Vec<_> = ["gateways.yaml", "network-policies.yaml"]
+        .iter()
+        .flat_map(|name| {
+            let text = std::fs::read(root().join("packaging/kubernetes").join(name)).unwrap();
+            objects(Language::Yaml, &text).unwrap()
+        })
+        .collect();
     // Helm renders the GatewayClass only for a cluster with the Gateway API.
     for object in manifests.iter().filter(|object| object["kind"] != "GatewayClass") {
         let mut of_chart = all.iter().filter(|other| other["metadata"]["name"] == object["metadata"]["name"]);

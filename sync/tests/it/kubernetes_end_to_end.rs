@@ -43,12 +43,12 @@ fn pool(name: &str, addresses: &str) -> Value {
 }
 
 /// Running adapter process with its kubeconfig, whose file must exist while the process runs.
-struct Adapter {
-    sync: Sync,
+pub(crate) struct Adapter {
+    pub(crate) sync: Sync,
     _file: tempfile::NamedTempFile,
 }
 
-fn adapter(server: &ApiServer, apis: &str, flags: &[&str]) -> Adapter {
+pub(crate) fn adapter(server: &ApiServer, apis: &str, flags: &[&str]) -> Adapter {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), server.kubeconfig()).unwrap();
     let own = ["kubernetes", "--kubeconfig", file.path().to_str().unwrap()];

@@ -42,7 +42,8 @@ fn settings(mode: Mode) -> Settings {
 
 pub(crate) fn resource(object: &Value) -> Resource {
     let kind = text(object, "/kind");
-    let all = Resource::CORE.into_iter().chain(Resource::METALLB).chain(Resource::HTTP);
+    let all =
+        Resource::CORE.into_iter().chain(Resource::METALLB).chain(Resource::HTTP).chain(Resource::POLICY);
     all.into_iter().find(|resource| resource.places()[0].kind == kind).unwrap()
 }
 
@@ -215,7 +216,8 @@ fn what_is_wanted_depends_on_the_state_and_not_on_the_way_to_it() {
     let backward: Vec<Value> = objects.iter().rev().cloned().collect();
     let mut state = cluster(settings(Mode::Proxy), &backward);
     assert_eq!(shown(&state), shown(&forward));
-    let all = Resource::CORE.into_iter().chain(Resource::METALLB).chain(Resource::HTTP);
+    let all =
+        Resource::CORE.into_iter().chain(Resource::METALLB).chain(Resource::HTTP).chain(Resource::POLICY);
     for object in &objects {
         state.apply(resource(object), Change::Gone(Id::of(object)));
     }

@@ -16,6 +16,7 @@ mod helm_chart;
 mod kubernetes_end_to_end;
 mod kubernetes_http;
 mod kubernetes_manifests;
+mod kubernetes_policy;
 mod kubernetes_translate;
 mod kubernetes_watch;
 mod support;

@@ -20,6 +20,10 @@ pub enum Kind {
     Endpoints,
     /// Node (`v1`).
     Node,
+    /// Pod (`v1`), which the importer does not read.
+    Pod,
+    /// NetworkPolicy (`networking.k8s.io/v1`), which the importer does not read.
+    NetworkPolicy,
     /// IPAddressPool (`metallb.io/v1beta1`).
     IpAddressPool,
     /// L2Advertisement (`metallb.io/v1beta1`).
@@ -36,11 +40,13 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in the order of the reference page.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Service,
         Self::EndpointSlice,
         Self::Endpoints,
         Self::Node,
+        Self::Pod,
+        Self::NetworkPolicy,
         Self::IpAddressPool,
         Self::L2Advertisement,
         Self::BgpAdvertisement,
@@ -57,6 +63,8 @@ impl Kind {
             Self::EndpointSlice => "EndpointSlice",
             Self::Endpoints => "Endpoints",
             Self::Node => "Node",
+            Self::Pod => "Pod",
+            Self::NetworkPolicy => "NetworkPolicy",
             Self::IpAddressPool => "IPAddressPool",
             Self::L2Advertisement => "L2Advertisement",
             Self::BgpAdvertisement => "BGPAdvertisement",
@@ -249,7 +257,8 @@ pub fn page() -> String {
 const PREFACE: &str = "# Fields of Kubernetes and MetalLB
 
 Translation of every field of the objects that `tidegate-sync kubernetes` and [`tidegate import`](../how-to/import-export.md) read. This page is
-generated from the field table of both. Endpoints are read by `tidegate import` only; the cluster makes EndpointSlices of them.
+generated from the field table of both. Endpoints are read by `tidegate import` only; the cluster makes EndpointSlices of them. Pods and NetworkPolicies are
+read by `tidegate-sync kubernetes` only, with `--network-policies`.
 
 - *mapped*: the field has the same meaning;
 - *mapped (proxy)*: so with `--mode proxy`; with `--mode load-balancer` the cluster's own proxy handles it;

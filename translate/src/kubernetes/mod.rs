@@ -11,8 +11,10 @@ pub mod fields;
 pub mod gateway_api;
 mod metallb;
 mod names;
+mod network_policy;
 mod node;
 pub mod passwords;
+mod pod;
 mod service;
 mod slice;
 mod table;
@@ -37,7 +39,9 @@ pub use self::{
     endpoints::endpoints,
     metallb::metallb,
     names::{CLUSTER_LABEL, ClusterName, Id},
+    network_policy::{network_policy, selects_namespaces_by_labels},
     node::node,
+    pod::{POD_LABEL, pod, reduced_pod},
     service::{Claim, backend_service, claim, service},
     slice::{SERVICE_NAME_LABEL, endpoint_slice},
 };

@@ -93,6 +93,13 @@ fn shortened(label: &str) -> String {
     format!("{}-{}", keep.trim_end_matches('-'), digest(label))
 }
 
+/// Returns the name of an object, with shorter labels in place of those that are too long for a DNS name.
+#[must_use]
+pub(super) fn with_short_labels(name: &str) -> String {
+    let labels: Vec<_> = name.split('.').map(shortened).collect();
+    labels.join(".")
+}
+
 /// Returns a hash of the text that is valid in object names.
 #[must_use]
 pub(super) fn digest(text: &str) -> String {

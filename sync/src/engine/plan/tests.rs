@@ -47,7 +47,8 @@ fn decide(
 ) -> Plan {
     let (prune_limit, allow_empty) = limits;
     let (source, settled) = (source(), BTreeMap::new());
-    let rules = Rules { source: &source, prune_limit, allow_empty, confirmed, settled: &settled };
+    let uncounted = Some(Kind::Service);
+    let rules = Rules { source: &source, prune_limit, allow_empty, uncounted, confirmed, settled: &settled };
     let all: BTreeSet<_> = wanted.objects.keys().chain(mirror.objects().keys()).cloned().collect();
     plan(rules, wanted, mirror, all.iter())
 }
@@ -104,6 +105,27 @@ fn nothing_is_removed_for_a_source_that_is_incomplete_empty_or_loses_too_much() 
     let plan = decide(&nothing, &mirror_of(&seven[..1]), (Some(100), false), &none);
     assert_eq!((plan.removals.len(), plan.held.len()), (0, 1), "empty");
     assert_eq!(decide(&nothing, &mirror_of(&seven[..1]), (None, true), &none).removals.len(), 1);
+}
+
+/// Removals of the uncounted kind are free while some of its objects stay, and raise no limit of the other kinds.
+#[test]
+fn removals_of_an_uncounted_kind_are_held_only_with_others_or_if_all_are_gone() {
+    let free: Vec<_> = (0..40).map(|n| service(&format!("s{n}"))).collect();
+    let counted: Vec<_> = (0..7).map(|n| workload(&format!("w{n}"))).collect();
+    let mirror = mirror_of(&[free.clone(), counted.clone()].concat());
+    let none = BTreeSet::new();
+    let decide = |left: &[Object]| {
+        let plan = decide(&wanted(left, true), &mirror, (None, false), &none);
+        (plan.removals.len(), plan.held.len())
+    };
+    assert_eq!(decide(&[&free[..1], &counted].concat()), (39, 0));
+    assert_eq!(decide(&[&free[..1], &counted[..2]].concat()), (44, 0));
+    assert_eq!(
+        decide(&[&free[..1], &counted[..1]].concat()),
+        (0, 45),
+        "a fifth of all would be more than six"
+    );
+    assert_eq!(decide(&counted), (0, 40), "none is left");
 }
 
 #[test]

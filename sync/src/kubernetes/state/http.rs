@@ -208,6 +208,8 @@ impl ClusterState {
             | Resource::EndpointSlice
             | Resource::Node
             | Resource::Namespace
+            | Resource::Pod
+            | Resource::NetworkPolicy
             | Resource::IpAddressPool
             | Resource::L2Advertisement
             | Resource::BgpAdvertisement

@@ -70,6 +70,8 @@ pub fn plan(resource: Resource, entry: &HttpEntry, sources: HttpSources<'_>, now
         | Resource::EndpointSlice
         | Resource::Node
         | Resource::Namespace
+        | Resource::Pod
+        | Resource::NetworkPolicy
         | Resource::IpAddressPool
         | Resource::L2Advertisement
         | Resource::BgpAdvertisement

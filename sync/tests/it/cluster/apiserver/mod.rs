@@ -22,11 +22,13 @@ use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use self::store::{Id, Place, Store};
 
 /// Built-in kinds that every cluster has, with API prefix and plural.
-const CORE: [(&str, &str); 6] = [
+const CORE: [(&str, &str); 8] = [
     ("api/v1", "secrets"),
     ("api/v1", "services"),
     ("api/v1", "nodes"),
     ("api/v1", "namespaces"),
+    ("api/v1", "pods"),
+    ("apis/networking.k8s.io/v1", "networkpolicies"),
     ("apis/discovery.k8s.io/v1", "endpointslices"),
     ("apis/coordination.k8s.io/v1", "leases"),
 ];

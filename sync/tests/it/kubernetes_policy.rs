@@ -1,0 +1,212 @@
+//! Tests of network policy of a cluster: the translation of pods and NetworkPolicies as golden files, and the decisions of a real
+//! control server on them. `UPDATE_GOLDEN=1 cargo test -p sync` rewrites the files.
+
+use std::collections::BTreeMap;
+
+use model::kinds::resource::Kind;
+use serde_json::{Value, json};
+use sync::kubernetes::{
+    resource::Resource,
+    state::{Change, ClusterState, needed},
+    translate::{Mode, Settings, reduced_pod},
+};
+
+use crate::{
+    cluster::{self, apiserver::ApiServer},
+    kubernetes_end_to_end::adapter,
+    kubernetes_translate::{check, directory, read, resource, shown},
+    support::{Api, eventually},
+};
+
+fn state(cluster: Option<&str>, all: &[Value]) -> ClusterState {
+    let cluster = cluster.map(|name| name.parse().unwrap());
+    let settings = Settings { cluster, mode: Mode::LoadBalancer, class: None };
+    let kinds = needed(false, false).into_iter().chain([Resource::Namespace]).chain(Resource::POLICY);
+    let mut state = ClusterState::new(settings, kinds);
+    for object in all {
+        state.apply(resource(object), Change::Put(object.clone()));
+    }
+    state
+}
+
+/// The translation does not depend on the order in which objects arrive, nor on the fields of pods that are not kept.
+#[test]
+fn pods_and_policies_of_a_cluster_are_translated() {
+    let all = read("policies.yaml");
+    let whole = shown(&state(None, &all));
+    check(&directory().join("golden/policies.yaml"), &whole);
+    let backwards: Vec<_> = all.iter().rev().cloned().collect();
+    assert_eq!(shown(&state(None, &backwards)), whole);
+    let reduce = |object: &Value| if object["kind"] == "Pod" { reduced_pod(object) } else { object.clone() };
+    let mut reduced = state(None, &[]);
+    for object in &all {
+        reduced.apply(resource(object), Change::Put(reduce(object)));
+        assert_eq!(reduce(&reduce(object)), reduce(object));
+    }
+    let objects = |state: &ClusterState| state.wanted().objects;
+    assert_eq!(objects(&reduced), objects(&state(None, &all)));
+    check(&directory().join("golden/policies_east.yaml"), &shown(&state(Some("east"), &all)));
+}
+
+/// A policy follows the labels of namespaces, also of those that are created and deleted.
+#[test]
+fn a_selector_of_namespaces_follows_their_labels() {
+    let namespace = |name: &str, purpose: &str| json!({ "kind": "Namespace", "metadata": { "name": name, "labels": { "purpose": purpose } } });
+    let policy = json!({
+        "kind": "NetworkPolicy", "metadata": { "name": "api", "namespace": "shop" },
+        "spec": { "podSelector": {}, "ingress": [{ "from": [{ "namespaceSelector": { "matchLabels": { "purpose": "x" } } }] }] },
+    });
+    let mut state = state(None, &[policy]);
+    let names = |state: &ClusterState| {
+        let wanted = state.wanted().objects;
+        let policy =
+            wanted.values().find(|object| object.key().kind == Kind::NetworkPolicy).unwrap().to_json();
+        let peers = policy["spec"]["ingress"][0]["from"].as_array().cloned().unwrap_or_default();
+        let values = |peer: &Value| peer["namespaceSelector"]["matchExpressions"][0]["values"].clone();
+        peers.iter().flat_map(|peer| values(peer).as_array().cloned().unwrap()).collect::<Vec<_>>()
+    };
+    assert!(names(&state).is_empty());
+    state.apply(Resource::Namespace, Change::Put(namespace("b", "x")));
+    state.apply(Resource::Namespace, Change::Put(namespace("a", "x")));
+    assert_eq!(names(&state), ["a", "b"]);
+    state.apply(Resource::Namespace, Change::Put(namespace("b", "y")));
+    assert_eq!(names(&state), ["a"]);
+    // More namespaces than one expression may list.
+    for number in 0..100 {
+        state.apply(Resource::Namespace, Change::Put(namespace(&format!("n{number:02}"), "x")));
+    }
+    assert_eq!(names(&state).len(), 101);
+    for number in 0..100 {
+        let id = sync::kubernetes::state::Id { namespace: String::new(), name: format!("n{number:02}") };
+        state.apply(Resource::Namespace, Change::Gone(id));
+    }
+    assert_eq!(names(&state), ["a"]);
+}
+
+fn namespace(name: &str, labels: &Value) -> Value {
+    let mut object =
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } });
+    object["metadata"]["labels"]["kubernetes.io/metadata.name"] = json!(name);
+    object
+}
+
+fn pod(namespace: &str, name: &str, addresses: &[&str]) -> Value {
+    let addresses: Vec<_> = addresses.iter().map(|address| json!({ "ip": address })).collect();
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "namespace": namespace, "labels": { "app": name } },
+        "spec": { "nodeName": "n1", "containers": [{ "name": "a", "image": "x", "ports": [{ "name": "http", "containerPort": 8080 }] }] },
+        "status": { "phase": "Running", "podIPs": addresses, "conditions": [{ "type": "Ready", "status": "True" }] },
+    })
+}
+
+fn policy(name: &str, spec: &Value) -> Value {
+    json!({ "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": { "name": name, "namespace": "shop" }, "spec": spec })
+}
+
+/// Returns the decisions of the control server: true for accepted connections.
+fn decisions<'a>(api: &Api, questions: &[&'a str]) -> BTreeMap<&'a str, bool> {
+    let decide = |question: &&'a str| {
+        let (status, found) = api.call("GET", &format!("/v1/explain/policy?{question}"), None);
+        assert_eq!(status, 200, "{question}: {found}");
+        (*question, found["accepted"].as_bool().unwrap())
+    };
+    questions.iter().map(decide).collect()
+}
+
+/// Pods, namespaces and policies in; decisions of Kubernetes out, also after labels of a namespace move.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_of_a_cluster_decide_in_tidegate_as_in_kubernetes() {
+    let server = ApiServer::start(false).await;
+    let api = Api::memory();
+    server.put(&namespace("shop", &json!({})));
+    server.put(&namespace("ops", &json!({ "purpose": "monitoring" })));
+    server.put(&namespace("other", &json!({})));
+    server.put(&pod("shop", "api", &["10.1.1.3", "fd00::3"]));
+    server.put(&pod("shop", "web", &["10.1.1.2", "fd00::2"]));
+    server.put(&pod("ops", "prometheus", &["10.1.1.4"]));
+    server.put(&pod("other", "stranger", &["10.1.1.5", "fd00::5"]));
+    let mut host = pod("shop", "of-the-host", &["192.0.2.1"]);
+    host["spec"]["hostNetwork"] = json!(true);
+    server.put(&host);
+    server.put(&policy("deny", &json!({ "podSelector": {}, "policyTypes": ["Ingress"] })));
+    server.put(&policy(
+        "api",
+        &json!({
+            "podSelector": { "matchLabels": { "app": "api" } }, "policyTypes": ["Ingress"],
+            "ingress": [{
+                "from": [
+                    { "podSelector": { "matchLabels": { "app": "web" } } },
+                    { "namespaceSelector": { "matchLabels": { "purpose": "monitoring" } } },
+                    { "ipBlock": { "cidr": "203.0.113.0/24", "except": ["203.0.113.128/25"] } },
+                ],
+                "ports": [{ "port": "http" }],
+            }],
+        }),
+    ));
+    let _adapter = adapter(&server, &api.url, &["--network-policies"]);
+    eventually("policies", || api.names("networkpolicies"), |names| *names == ["api", "deny"]);
+    eventually("workloads", || api.names("workloads"), |names| names.len() == 4);
+    let monitoring = "from=ops/prometheus&to=shop/api&port=8080";
+    let stranger = "from=other/stranger&to=shop/api&port=8080";
+    let expected = [
+        ("from=shop/web&to=shop/api&port=8080", true),
+        ("from=fd00::2&to=fd00::3&port=8080", true),
+        // The port of the name only, and no ICMP.
+        ("from=shop/web&to=shop/api&port=8081", false),
+        ("from=shop/web&to=shop/api&port=8080&protocol=UDP", false),
+        ("from=shop/web&to=shop/api", false),
+        (monitoring, true),
+        (stranger, false),
+        ("from=fd00::5&to=fd00::3&port=8080", false),
+        ("from=203.0.113.1&to=shop/api&port=8080", true),
+        ("from=203.0.113.129&to=shop/api&port=8080", false),
+        // Isolated by the other policy; egress is not.
+        ("from=shop/api&to=shop/web&port=8080", false),
+        ("from=shop/api&to=other/stranger&port=8080", true),
+        // Policies do not apply to pods of the host network.
+        ("from=other/stranger&to=192.0.2.1&port=8080", true),
+    ];
+    let questions = expected.map(|(question, _)| question);
+    assert_eq!(decisions(&api, &questions), BTreeMap::from(expected));
+    // The label moves to another namespace.
+    server.put(&namespace("ops", &json!({})));
+    server.put(&namespace("other", &json!({ "purpose": "monitoring" })));
+    let moved = BTreeMap::from([(monitoring, false), (stranger, true)]);
+    eventually("the label moves", || decisions(&api, &[monitoring, stranger]), |found| *found == moved);
+    // A pod that has ended is no longer selected, and its address is free for others.
+    let mut ended = pod("shop", "web", &["10.1.1.2", "fd00::2"]);
+    ended["status"]["phase"] = json!("Succeeded");
+    server.put(&ended);
+    eventually("the pod ends", || api.names("workloads"), |names| !names.contains(&"web".to_owned()));
+    let free = "from=10.1.1.2&to=shop/api&port=8080";
+    eventually(
+        "the address is free",
+        || decisions(&api, &[free]),
+        |found| *found == BTreeMap::from([(free, false)]),
+    );
+    for name in ["api", "deny"] {
+        server.delete(&policy(name, &json!({})));
+    }
+    eventually("no policies", || api.names("networkpolicies"), Vec::is_empty);
+    assert_eq!(decisions(&api, &["from=10.9.9.9&to=shop/api&port=1"]).values().next(), Some(&true));
+    let of_policy = |rule: &String| rule.ends_with(" pods") || rule.contains("networking");
+    let asked: Vec<_> = server.asked().into_iter().filter(of_policy).collect();
+    let allowed: Vec<_> = cluster::rbac::allowed("network-policies.yaml").into_iter().collect();
+    assert_eq!(asked, allowed);
+}
+
+/// More pods than a fifth of all objects end at once, as when a deployment is scaled down: no confirmation is necessary. The
+/// removal of many other objects is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_pods_may_end_at_once() {
+    let server = ApiServer::start(false).await;
+    let api = Api::memory();
+    let pods: Vec<_> =
+        (1..=20).map(|number| pod("shop", &format!("p{number}"), &[&format!("10.1.1.{number}")])).collect();
+    pods.iter().for_each(|pod| server.put(pod));
+    let adapter = adapter(&server, &api.url, &["--pods"]);
+    eventually("workloads", || api.names("workloads"), |names| names.len() == 20);
+    pods.iter().skip(1).for_each(|pod| server.delete(pod));
+    eventually("one is left", || api.names("workloads"), |names| *names == ["p1"]);
+    adapter.sync.wait_until_equal();
+}
