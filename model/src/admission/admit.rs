@@ -187,7 +187,7 @@ pub struct ApplySet {
     /// Maximum number of members that `prune` may delete; `None` selects the built-in limit (see [`PRUNE_FREE`]).
     pub prune_limit: Option<usize>,
     /// True if the request may add existing objects without an apply set to this set. If false, such a write is
-    /// refused.
+    /// refused, except for Workloads that agents created with Attachments.
     pub adopt: bool,
 }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use model::{
-    admission::admit::{BLOCKS_GIVEN_MAX, Operation, Request},
+    admission::admit::{ApplySet, BLOCKS_GIVEN_MAX, Operation, Request},
     cluster::{change::Action, quota::Quotas},
     kinds::resource::Kind,
     wire::attachments::{AttachmentResult, RefusedAttachment},
@@ -152,6 +152,35 @@ fn a_workload_that_a_client_declares_outlives_its_attachment() {
     let left: Vec<_> = cluster.snapshot.list(Kind::Workload, None, None).collect();
     let left: Vec<_> = left.iter().map(|object| object.metadata.name.as_str()).collect();
     assert_eq!(left, ["applied", "recreated"]);
+}
+
+/// Input: Workloads of an agent and of a user, in an apply set without adoption. Output: the set gets the one of the agent, with
+/// its labels and the address of the Attachment, and not the other one.
+#[test]
+fn an_apply_set_without_adoption_gets_the_workloads_of_agents() {
+    let mut cluster = cluster(json!({ "cidrs": ["10.64.0.0/16"] }));
+    let pod = |name: &str| {
+        of_kind(
+            "Workload",
+            name,
+            json!({ "app": "web" }),
+            json!({ "node": "n1", "addresses": ["10.64.0.1"] }),
+        )
+    };
+    let set =
+        || Some(ApplySet { name: name("blue"), scope: None, prune: false, prune_limit: None, adopt: false });
+    assert!(
+        report(&mut cluster, "n1", changes(&[("c1", entry("default/pod", json!(["10.64.0.1"])))])).is_empty()
+    );
+    cluster.apply(&of_kind("Workload", "user", json!({}), json!({ "node": "n1" }))).unwrap();
+    assert!(cluster.apply_many(&[pod("user")], set()).is_err());
+    cluster.apply_many(&[pod("pod")], set()).unwrap();
+    let metadata = cluster.get("workloads/default/pod").metadata.clone();
+    assert_eq!((metadata.apply_set, metadata.labels["app"].as_str()), (Some(name("blue")), "web"));
+    assert_eq!(addresses(&cluster, "default/pod"), ["10.64.0.1"]);
+    // The set keeps it.
+    report(&mut cluster, "n1", removal(&["c1"]));
+    assert_eq!(addresses(&cluster, "default/pod"), [""; 0]);
 }
 
 /// Input: more entries than the quota of their namespace permits, and one of another namespace. Output: those that fit are

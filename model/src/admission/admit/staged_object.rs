@@ -8,6 +8,7 @@ use crate::{
     cluster::snapshot::Snapshot,
     kinds::{
         address::Announcement,
+        attachment::WorkloadKey,
         resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
     },
     primitives::{
@@ -209,6 +210,7 @@ fn resolve_one(
         }
         if let (Some(_), None, Some(set)) = (&old, &owner, &request.apply_set)
             && !set.adopt
+            && !is_of_attachment(snapshot, &key)
         {
             let message = format!("must not exist outside of apply set `{}`; it belongs to none", set.name);
             violations.push(
@@ -223,6 +225,16 @@ fn resolve_one(
         object.metadata.apply_set = asked.or(owner);
     }
     Ok(Some(StagedObject { key, old, new, at, is_restored: false }))
+}
+
+/// Returns true for a Workload that an agent created with an Attachment. No client has declared it yet, so that every apply set
+/// may contain it.
+fn is_of_attachment(snapshot: &Snapshot, key: &ObjectKey) -> bool {
+    let namespace = key.namespace.clone().filter(|_| key.kind == Kind::Workload);
+    let Some(namespace) = namespace else { return false };
+    let workload = WorkloadKey { namespace, name: key.name.clone() };
+    let mut attachments = snapshot.attachments_of_workload(&workload).filter_map(Object::as_attachment);
+    attachments.any(|attachment| attachment.owns_workload)
 }
 
 fn check_existence(operation: &Operation, key: &ObjectKey, old: Option<&Arc<Object>>) -> Result<(), Refusal> {
