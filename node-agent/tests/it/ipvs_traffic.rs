@@ -11,6 +11,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
+    os::fd::AsRawFd,
     thread,
     time::Duration,
 };
@@ -20,6 +21,7 @@ use model::{
     primitives::{name::Label, net::IpFamily},
     program::{Masquerade, Program, Removal, Role, Route, Verdict},
 };
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrStorage, bind, socket};
 use node_agent::dataplane::{BackendOptions, Dataplane, DesiredState, Scope, ipvs::IpvsBackend};
 
 use crate::support::{
@@ -366,12 +368,18 @@ fn sh_and_dh_hash_one_end() {
 }
 
 fn ask_from(client: &Namespace, source: &str, ip: &str, times: usize) -> BTreeSet<String> {
-    let url = format!("telnet://{ip}:80");
+    let (source, to) = (SocketAddr::new(address(source), 0), SocketAddr::new(address(ip), 80));
     let ask = |_| {
-        let output = client.exec(&["curl", "-s", "-m", "5", "--interface", source, &url]);
+        let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        bind(socket.as_raw_fd(), &SockaddrStorage::from(source)).unwrap();
+        socket::connect(socket.as_raw_fd(), &SockaddrStorage::from(to)).unwrap();
+        let mut stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let mut output = String::new();
+        stream.read_to_string(&mut output).unwrap();
         output.split(' ').next().unwrap().to_owned()
     };
-    (0..times).map(ask).collect()
+    client.run(|| (0..times).map(ask).collect())
 }
 
 fn a_client_stays_until_its_endpoint_goes() {

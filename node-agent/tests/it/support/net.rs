@@ -2,8 +2,10 @@
 //! connections.
 
 use std::{
+    fs,
     io::{self, ErrorKind, Read, Write},
     net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    os::fd::{AsRawFd, OwnedFd},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -12,10 +14,20 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::sys::socket;
+
 use super::{Namespace, enter};
 
 /// Maximum time to wait for an expected reply.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Links of the node to the client and to both workloads: the interface of the node, and the addresses of both ends in
+/// IPv4 and in IPv6.
+const LINKS: [(&str, [&str; 4]); 3] = [
+    ("to-client", ["192.0.2.1/24", "192.0.2.2/24", "2001:db8::1/64", "2001:db8::2/64"]),
+    ("to-a", ["10.1.1.1/24", "10.1.1.2/24", "fd01:1::1/64", "fd01:1::2/64"]),
+    ("to-b", ["10.1.2.1/24", "10.1.2.2/24", "fd01:2::1/64", "fd01:2::2/64"]),
+];
 
 /// Network namespaces of a client, a node, and the workloads a and b behind the node.
 ///
@@ -45,43 +57,57 @@ impl Topology {
 
     /// Creates the namespaces without servers.
     pub fn silent(test: &str) -> Self {
-        let node = Namespace::new(&format!("{test}-n"));
-        let client = Namespace::new(&format!("{test}-c"));
-        let (a, b) = (Namespace::new(&format!("{test}-a")), Namespace::new(&format!("{test}-b")));
-        node.exec(&["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"]);
+        let [node, client, a, b] =
+            Namespace::several(["n", "c", "a", "b"].map(|end| format!("{test}-{end}")));
         // Disables the rate limit of ICMP errors.
-        node.exec(&["sysctl", "-qw", "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0"]);
-        link(
-            &node,
-            &client,
-            "to-client",
-            ["192.0.2.1/24", "192.0.2.2/24", "2001:db8::1/64", "2001:db8::2/64"],
-        );
-        link(&node, &a, "to-a", ["10.1.1.1/24", "10.1.1.2/24", "fd01:1::1/64", "fd01:1::2/64"]);
-        link(&node, &b, "to-b", ["10.1.2.1/24", "10.1.2.2/24", "fd01:2::1/64", "fd01:2::2/64"]);
+        for (setting, value) in [
+            ("ipv4/ip_forward", "1"),
+            ("ipv6/conf/all/forwarding", "1"),
+            ("ipv4/icmp_ratelimit", "0"),
+            ("ipv6/icmp/ratelimit", "0"),
+        ] {
+            node.run(|| fs::write(format!("/proc/sys/net/{setting}"), value)).expect("the setting exists");
+        }
+        let mut scripts = Vec::new();
+        let mut script = "link set lo up\n".to_owned();
+        for (other, (device, addresses)) in [&client, &a, &b].into_iter().zip(LINKS) {
+            let [v4, other_v4, v6, other_v6] = addresses;
+            script += &format!("link add {device} type veth peer name eth0 netns {}\n", other.name());
+            script += &up(device, v4, v6);
+            let gateway = |address: &str| address.split('/').next().unwrap().to_owned();
+            let routes = [v4, v6].map(|address| format!("route add default via {}\n", gateway(address)));
+            scripts.push((
+                other,
+                ["link set lo up\n", &up("eth0", other_v4, other_v6), &routes.concat()].concat(),
+            ));
+        }
         // Packets to virtual addresses need a route before they are translated.
-        node.ip(&["route", "add", "default", "via", "192.0.2.2"]);
-        node.ip(&["-6", "route", "add", "default", "via", "2001:db8::2"]);
+        script += "route add default via 192.0.2.2\nroute add default via 2001:db8::2\n";
+        node.batch(&script);
+        for (other, script) in scripts {
+            other.batch(&script);
+        }
         Self { node, client, a, b, servers: Vec::new() }
     }
 }
 
-fn link(node: &Namespace, other: &Namespace, device: &str, [v4, other_v4, v6, other_v6]: [&str; 4]) {
-    node.ip(&["link", "add", device, "type", "veth", "peer", "name", "eth0", "netns", other.name()]);
-    for (namespace, device, v4, v6) in [(node, device, v4, v6), (other, "eth0", other_v4, other_v6)] {
-        namespace.ip(&["addr", "add", v4, "dev", device]);
-        namespace.ip(&["addr", "add", v6, "dev", device, "nodad"]);
-        namespace.ip(&["link", "set", device, "up"]);
+impl Drop for Topology {
+    fn drop(&mut self) {
+        self.servers.clear();
+        Namespace::delete_several([&mut self.node, &mut self.client, &mut self.a, &mut self.b]);
     }
-    let gateway = |address: &str| address.split('/').next().unwrap().to_owned();
-    other.ip(&["route", "add", "default", "via", &gateway(v4)]);
-    other.ip(&["-6", "route", "add", "default", "via", &gateway(v6)]);
+}
+
+/// Returns the `ip` commands that give addresses to an interface and activate it.
+fn up(device: &str, v4: &str, v6: &str) -> String {
+    format!("addr add {v4} dev {device}\naddr add {v6} dev {device} nodad\nlink set {device} up\n")
 }
 
 /// Server that replies `name source-address` on a TCP port, and `name source-address request` on a UDP port; stops
-/// when dropped.
+/// when dropped. Its threads use no CPU while idle, which counts above all in a guest VM.
 pub struct Server {
     stop: Arc<AtomicBool>,
+    sockets: [OwnedFd; 2],
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -91,25 +117,22 @@ impl Server {
             let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
             (TcpListener::bind(any).unwrap(), UdpSocket::bind(any).unwrap())
         });
-        tcp.set_nonblocking(true).unwrap();
-        udp.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let sockets = [tcp.try_clone().unwrap().into(), udp.try_clone().unwrap().into()];
         let stop = Arc::new(AtomicBool::new(false));
         let (name, other_name) = (name.to_owned(), name.to_owned());
         let (stopped, other_stopped) = (Arc::clone(&stop), Arc::clone(&stop));
         let threads = vec![
             thread::spawn(move || {
                 while !stopped.load(Ordering::Relaxed) {
-                    match tcp.accept() {
-                        Ok((mut stream, peer)) => {
-                            let _ = stream.write_all(answer(&name, peer).as_bytes());
-                        }
-                        Err(_) => thread::sleep(Duration::from_millis(1)),
+                    if let Ok((mut stream, peer)) = tcp.accept() {
+                        let _ = stream.write_all(answer(&name, peer).as_bytes());
                     }
                 }
             }),
             thread::spawn(move || {
                 let mut buffer = [0; 64];
-                while !other_stopped.load(Ordering::Relaxed) {
+                // A socket that is shut down has no sender, which `recv_from` does not expect.
+                while udp.peek(&mut buffer).is_ok_and(|_| !other_stopped.load(Ordering::Relaxed)) {
                     if let Ok((length, peer)) = udp.recv_from(&mut buffer) {
                         let request = String::from_utf8_lossy(&buffer[..length]);
                         let reply = format!("{} {request}", answer(&other_name, peer));
@@ -118,7 +141,7 @@ impl Server {
                 }
             }),
         ];
-        Self { stop, threads }
+        Self { stop, sockets, threads }
     }
 }
 
@@ -129,6 +152,10 @@ fn answer(name: &str, peer: SocketAddr) -> String {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        for socket in &self.sockets {
+            // Wakes the threads. A UDP socket without a peer reports an error, and is shut down nevertheless.
+            let _ = socket::shutdown(socket.as_raw_fd(), socket::Shutdown::Both);
+        }
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }

@@ -17,6 +17,8 @@ use super::{Hosts, Spot, ask::PATIENCE};
 /// Minimum number of bytes in a transfer.
 pub const TRANSFER_BYTES: usize = 24 * 1024 * 1024;
 const CHUNK: usize = 64 * 1024;
+/// Pause between chunks after the minimum. Each chunk takes milliseconds in a guest VM.
+const PAUSE: Duration = Duration::from_millis(20);
 /// Length of the byte pattern in bytes. It is coprime to the chunk size, so that a lost or duplicated chunk
 /// is detected.
 const PATTERN: usize = 251 * 257;
@@ -76,7 +78,7 @@ fn write(mut stream: TcpStream, stop: &AtomicBool) -> std::io::Result<usize> {
         written += length;
         if written >= TRANSFER_BYTES {
             // The minimum is reached; from here on the flow only has to stay alive.
-            thread::sleep(Duration::from_millis(2));
+            thread::sleep(PAUSE);
         }
     }
     stream.shutdown(Shutdown::Write)?;

@@ -1,11 +1,6 @@
 //! Hosts of the test bed, their addresses, and the links between them.
 
-use std::{
-    collections::BTreeSet,
-    io::Write,
-    net::IpAddr,
-    process::{Command, Stdio},
-};
+use std::{collections::BTreeSet, net::IpAddr};
 
 use model::primitives::net::IpFamily;
 
@@ -92,15 +87,10 @@ pub struct Hosts {
 impl Hosts {
     /// Creates the namespaces and starts the servers.
     pub fn new(test: &str) -> Self {
-        let namespaces: Vec<_> = Spot::ALL
-            .into_iter()
-            .map(|spot| (spot, Namespace::new(&format!("{test}-{}", spot.name()))))
-            .collect();
+        let names = Spot::ALL.map(|spot| format!("{test}-{}", spot.name()));
+        let namespaces = Spot::ALL.into_iter().zip(Namespace::several(names)).collect();
         let hosts = Self { namespaces, servers: Servers::new() };
-        for spot in [Client, A, B, C, D, E] {
-            hosts.wire(spot);
-        }
-        let node = hosts.at(Node);
+        hosts.wire();
         for (spot, namespace) in &hosts.namespaces {
             // A new namespace may inherit this setting; only the node forwards packets.
             let forwards = if *spot == Node { "1" } else { "0" };
@@ -114,10 +104,6 @@ impl Hosts {
                 }
             });
         }
-        batch(node, "addr add 192.0.2.11/24 dev to-client\naddr add 2001:db8::11/64 dev to-client nodad\n");
-        // Packets to virtual addresses need a route before they are translated.
-        batch(node, "route add default via 192.0.2.2\n-6 route add default via 2001:db8::2\n");
-        batch(hosts.at(Client), &client_addresses());
         hosts.serve();
         hosts
     }
@@ -126,24 +112,38 @@ impl Hosts {
         self.namespaces.iter().find(|(at, _)| *at == spot).map(|(_, namespace)| namespace).unwrap()
     }
 
-    fn wire(&self, spot: Spot) {
-        let (node, other) = (self.at(Node), self.at(spot));
-        let device = format!("to-{}", spot.name());
-        let mut ours = format!("link add {device} type veth peer name eth0 netns {}\n", other.name());
-        let mut theirs = String::new();
-        for family in IpFamily::ALL {
-            let address = spot.address(family);
-            let (length, option) = if address.is_ipv4() { (24, "") } else { (64, " nodad") };
-            ours += &format!("addr add {}/{length} dev {device}{option}\n", gateway(spot, family));
-            theirs += &format!("addr add {address}/{length} dev eth0{option}\n");
+    /// Connects the node with all other hosts.
+    fn wire(&self) {
+        let mut ours = "link set lo up\n".to_owned();
+        let mut scripts = Vec::new();
+        for spot in [Client, A, B, C, D, E] {
+            let other = self.at(spot);
+            let device = format!("to-{}", spot.name());
+            ours += &format!("link add {device} type veth peer name eth0 netns {}\n", other.name());
+            let mut theirs = "link set lo up\n".to_owned();
+            for family in IpFamily::ALL {
+                let address = spot.address(family);
+                let (length, option) = if address.is_ipv4() { (24, "") } else { (64, " nodad") };
+                ours += &format!("addr add {}/{length} dev {device}{option}\n", gateway(spot, family));
+                theirs += &format!("addr add {address}/{length} dev eth0{option}\n");
+            }
+            ours += &format!("link set {device} up\n");
+            theirs += "link set eth0 up\n";
+            for family in IpFamily::ALL {
+                theirs += &format!("route add default via {}\n", gateway(spot, family));
+            }
+            if spot == Client {
+                theirs += &client_addresses();
+            }
+            scripts.push((other, theirs));
         }
-        ours += &format!("link set {device} up\n");
-        theirs += "link set eth0 up\n";
-        for (family, word) in IpFamily::ALL.into_iter().zip(["-4", "-6"]) {
-            theirs += &format!("{word} route add default via {}\n", gateway(spot, family));
+        ours += "addr add 192.0.2.11/24 dev to-client\naddr add 2001:db8::11/64 dev to-client nodad\n";
+        // Packets to virtual addresses need a route before they are translated.
+        ours += "route add default via 192.0.2.2\nroute add default via 2001:db8::2\n";
+        self.at(Node).batch(&ours);
+        for (other, theirs) in scripts {
+            other.batch(&theirs);
         }
-        batch(node, &ours);
-        batch(other, &theirs);
     }
 
     /// Connects two workloads of other nodes directly, past the node under test, as the network of a real
@@ -224,20 +224,4 @@ fn client_addresses() -> String {
         crowd(family).into_iter().for_each(&mut add);
     }
     script
-}
-
-/// Runs a script of `ip` commands, one per line, in a single process.
-fn batch(namespace: &Namespace, script: &str) {
-    // A batch file has one family, so lines with a family option run separately.
-    let (alone, together): (Vec<_>, Vec<_>) = script.lines().partition(|line| line.starts_with('-'));
-    let mut child = Command::new("ip")
-        .args(["-n", namespace.name(), "-batch", "-"])
-        .stdin(Stdio::piped())
-        .spawn()
-        .expect("ip starts");
-    child.stdin.take().unwrap().write_all((together.join("\n") + "\n").as_bytes()).unwrap();
-    assert!(child.wait().unwrap().success(), "ip refused: {script}");
-    for line in alone {
-        namespace.ip(&line.split_whitespace().collect::<Vec<_>>());
-    }
 }
