@@ -139,6 +139,10 @@ pub struct Route {
     /// Draining targets, whose established TCP connections may continue, with an optional deadline. No
     /// verdict contains these targets, so they receive no new connections.
     pub leaving: DrainingTargets,
+    /// True if clients of the frontend should not receive the errors of an endpoint that refuses datagrams (UDP only): a
+    /// health check removes the endpoint from the targets, and another usable one takes its place. Only nftables mode drops these
+    /// errors.
+    pub fails_over: bool,
     /// Two-stage path ([`survival`]) for sources elsewhere: the nodes of the targets translate the connections.
     /// `None` if this node translates all of them.
     pub owners: Option<Owners>,
@@ -236,6 +240,7 @@ impl Route {
             proxy_protocol: None,
             removal: Removal::Keep,
             leaving: DrainingTargets::default(),
+            fails_over: false,
             owners: None,
         }
     }
@@ -398,8 +403,27 @@ fn route(service: &CompiledService, port: &CompiledPort, chosen: &SelectedEndpoi
             RemovalPolicy::Reset => Removal::Reset,
         },
         leaving: chosen.leaving(),
+        fails_over: fails_over(service, port, chosen, role),
         owners: None,
     }
+}
+
+/// Returns true if datagrams to the frontends of a role reach another endpoint once the health check has removed one
+/// that refuses them.
+fn fails_over(
+    service: &CompiledService,
+    port: &CompiledPort,
+    chosen: &SelectedEndpoints,
+    role: Role,
+) -> bool {
+    let policy = match role {
+        Role::ClusterIp => service.internal_traffic_policy,
+        Role::ExternalIp | Role::LoadBalancer | Role::NodePort => service.external_traffic_policy,
+    };
+    port.protocol == Protocol::Udp
+        && service.health_check.is_some()
+        && policy == TrafficPolicy::Cluster
+        && chosen.has_several()
 }
 
 /// Returns the networks that may connect to the frontends of a role in an IP family; `None` permits all.

@@ -5,6 +5,7 @@
 
 use std::{
     fs,
+    io::ErrorKind,
     net::UdpSocket,
     path::{Path, PathBuf},
     sync::Barrier,
@@ -39,8 +40,10 @@ const PAIRS: usize = 500;
 const PAIRS_MAX: usize = 20_000;
 /// Minimum number of lookups during the loss of a server.
 const LOOKUPS_MIN: u32 = 50;
-/// Time after which resolvers repeat a question. The server of another node answers sooner.
+/// Time after which resolvers repeat a question by default. The server of another node answers sooner.
 const RETRY: Duration = Duration::from_secs(5);
+/// Time in seconds after which the lookups of the test repeat a question, once.
+const LOOKUP_RETRY_SECS: u64 = 2;
 /// Time within which both answers arrive. A resolver repeats a question after 5 s.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(4);
 
@@ -99,7 +102,7 @@ fn f164_a_virtual_address_leads_to_the_server_of_the_node() {
         .unwrap();
     let directory = tempfile::tempdir().unwrap();
     let (mut own, own_status) = start_on(&cluster, 1, directory.path());
-    let (_other, other_status) = start_on(&cluster, 2, directory.path());
+    let (mut other, other_status) = start_on(&cluster, 2, directory.path());
     let client = cluster.place("workload").unwrap().clone();
     wait::until_true("the reports of both servers", || {
         let list = cluster.api.get_json("/v1/dns/servers").unwrap();
@@ -130,9 +133,14 @@ fn f164_a_virtual_address_leads_to_the_server_of_the_node() {
     parallel_questions(&cluster, &client);
     let lookups = Lookups::start(&client, directory.path());
     own.kill();
-    one_retry(&client);
+    let node = cluster.place("node1").unwrap().clone();
+    thread::scope(|scope| {
+        for client in [&client, &node] {
+            scope.spawn(move || one_retry(client));
+        }
+    });
     wait::until_true("the server of another node", || ask("+notcp") && ask("+tcp")).unwrap();
-    println!("{} lookups without a failure", lookups.end());
+    println!("{}", lookups.end());
     assert!(answered(&other_status) > others);
     wait::until_true("the problem of the server", || {
         let status = cluster.api.get_json("/v1/status").unwrap();
@@ -143,10 +151,25 @@ fn f164_a_virtual_address_leads_to_the_server_of_the_node() {
     let metrics = cluster.api.get("/metrics").unwrap().text;
     assert!(metrics.contains("tidegate_dns_servers 2\n"), "{metrics}");
     assert!(metrics.contains("tidegate_dns_servers_with_problems 1\n"), "{metrics}");
+    other.kill();
+    refused(&client);
 }
 
-/// Lookups of a client by the C library, one after another, with the virtual address and the server of another node in
-/// `resolv.conf`.
+/// Asks until a question is refused, since the last server was killed: no other endpoint could answer a repeated one.
+fn refused(client: &Namespace) {
+    let socket = client.inside(|| UdpSocket::bind("0.0.0.0:0").unwrap());
+    socket.connect((ADDRESS, 53)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    wait::until_true("a refused question", || {
+        let sent = socket.send(&question(7, NAME.0)).map(|_| ());
+        let received = sent.and_then(|()| socket.recv(&mut [0; 512]));
+        received.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    })
+    .unwrap();
+}
+
+/// Lookups of a client by the C library, one after another, with nothing but the virtual address in `resolv.conf`. Each lookup
+/// repeats its question once, and must succeed.
 struct Lookups {
     stop: PathBuf,
     loops: JoinHandle<String>,
@@ -155,15 +178,16 @@ struct Lookups {
 impl Lookups {
     fn start(client: &Namespace, directory: &Path) -> Self {
         let [stop, begun, file] = ["stop", "begun", "resolv.conf"].map(|name| directory.join(name));
-        let [other, _] = node_addresses(2);
-        let options = "options timeout:1 attempts:2";
-        fs::write(&file, format!("nameserver {ADDRESS}\nnameserver {other}\n{options}\n")).unwrap();
+        let options = format!("options timeout:{LOOKUP_RETRY_SECS} attempts:2");
+        fs::write(&file, format!("nameserver {ADDRESS}\n{options}\n")).unwrap();
         let script = format!(
-            "mount --bind {} /etc/resolv.conf && count=0
+            "mount --bind {} /etc/resolv.conf && count=0 repeated=0
              until [ -e {} ] && [ $count -ge {LOOKUPS_MIN} ]; do
+               begin=$(date +%s%3N)
                getent ahostsv4 {} > /dev/null || echo lookup $count failed
+               [ $(($(date +%s%3N) - begin)) -lt {LOOKUP_RETRY_SECS}000 ] || repeated=$((repeated + 1))
                count=$((count + 1)); echo > {}
-             done; echo $count",
+             done; echo $count lookups, $repeated repeated",
             file.display(),
             stop.display(),
             NAME.0,
@@ -175,29 +199,35 @@ impl Lookups {
         Self { stop, loops }
     }
 
-    /// Ends the lookups and returns their number.
-    fn end(self) -> u32 {
+    /// Ends the lookups and returns the number of all, and of those that were repeated.
+    fn end(self) -> String {
         fs::write(&self.stop, "").unwrap();
         let output = self.loops.join().unwrap();
-        output.trim().parse().unwrap_or_else(|_| panic!("{output}"))
+        assert!(!output.contains("failed"), "{output}");
+        output.trim().to_owned()
     }
 }
 
-/// Asks again every 100 ms from one socket, after the server of the node was killed, until another server answers. A resolver that
-/// repeats its question after [`RETRY`] gets an answer to the second one.
+/// Asks again every 100 ms from one socket, after the server of the node was killed, until another server answers. No question is
+/// refused. A resolver that repeats its question after [`RETRY`] gets an answer to the second one.
 fn one_retry(client: &Namespace) {
     let socket = client.inside(|| UdpSocket::bind("0.0.0.0:0").unwrap());
     socket.connect((ADDRESS, 53)).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let begun = Instant::now();
     let mut answer = [0; 512];
-    // The kernel returns an error for a question that reached the dead server.
-    while socket.send(&question(7, NAME.0)).is_err() || !socket.recv(&mut answer).is_ok_and(|size| size > 12)
-    {
-        std::thread::sleep(Duration::from_millis(20));
+    loop {
+        socket.send(&question(7, NAME.0)).expect("no question is refused");
+        match socket.recv(&mut answer) {
+            Ok(size) => {
+                assert!(size > 12);
+                break;
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "no question is refused"),
+        }
         assert!(begun.elapsed() < RETRY, "no server has answered after {:?}", begun.elapsed());
     }
-    println!("another server answered after {:?}", begun.elapsed());
+    println!("another server answered {} after {:?}", client.name(), begun.elapsed());
 }
 
 /// Counters of connection tracking in a namespace.

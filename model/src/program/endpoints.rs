@@ -23,8 +23,8 @@ pub(super) struct SelectedEndpoints {
     anywhere: Targets,
     /// Endpoints for policy Local: those on the node itself.
     here: Targets,
-    /// True if at least one endpoint of the port on any node can receive connections.
-    exist: bool,
+    /// Number of endpoints of the port on all nodes that can receive connections.
+    count: usize,
     /// Addresses of used endpoints that run, or may run, on this node. Such an endpoint can reach itself
     /// through the Service.
     hairpins: BTreeSet<IpAddr>,
@@ -59,13 +59,18 @@ impl SelectedEndpoints {
             hairpins: used_here.map(|endpoint| endpoint.address).collect(),
             anywhere: targets(port, &near),
             here: targets(port, &here),
-            exist: !all.is_empty(),
+            count: all.len(),
             leaving: leaving(port, family),
         }
     }
 
     pub(super) const fn family(&self) -> IpFamily {
         self.family
+    }
+
+    /// Returns true if at least two endpoints of the port on any nodes can receive connections.
+    pub(super) const fn has_several(&self) -> bool {
+        self.count > 1
     }
 
     /// Returns the draining targets, whose established connections may continue.
@@ -89,7 +94,7 @@ impl SelectedEndpoints {
     /// endpoints, packets are dropped, so that an external load balancer fails over. If no node has endpoints,
     /// packets are rejected.
     pub(super) fn here(&self, masquerade: Masquerade) -> Verdict {
-        let otherwise = if self.exist { Verdict::Drop } else { Verdict::Reject };
+        let otherwise = if self.count > 0 { Verdict::Drop } else { Verdict::Reject };
         forward(&self.here, masquerade).unwrap_or(otherwise)
     }
 }

@@ -9,6 +9,7 @@ use std::{fmt::Write, fs, path::PathBuf};
 
 use model::{
     compile::compile,
+    kinds::service::Protocol,
     primitives::{
         name::{Label, Name},
         quantity::Weight,
@@ -108,6 +109,7 @@ fn show_settings(route: &Route) -> String {
         proxy_protocol,
         removal,
         leaving,
+        fails_over,
         owners,
     } = route;
     let mut text = String::new();
@@ -129,6 +131,9 @@ fn show_settings(route: &Route) -> String {
     }
     if *removal != Removal::Keep {
         write!(text, ", removal {removal:?}").unwrap();
+    }
+    if *fails_over {
+        text.push_str(", fails over");
     }
     for (address, hop) in owners.iter().flat_map(|owners| owners.0.iter()) {
         write!(text, ", {address} by {hop}").unwrap();
@@ -274,6 +279,38 @@ fn traffic_distribution_prefers_near_endpoints_and_falls_back() {
         terminating(near("10.1.9.1", "n9", "c"), true)
     ]);
     check("distribution_fallback", &cluster(json!({ "trafficDistribution": "PreferSameNode" }), far));
+}
+
+/// Refused datagrams are repeated at another endpoint if a health check removes the one that refused them, also if the node
+/// prefers its own endpoint; not with a single usable endpoint, without a health check, or with policy Local, where no other
+/// endpoint takes its place.
+#[test]
+fn datagrams_fail_over_if_a_health_check_leaves_another_endpoint() {
+    let fails_over = |spec: Value, endpoints: Value| {
+        let mut all = json!({
+            "trafficDistribution": "PreferSameNode",
+            "ports": [{ "name": "dns", "port": 53, "protocol": "UDP" }, { "name": "dns-tcp", "port": 53 }],
+            "healthCheck": { "type": "Tcp", "port": 53 },
+        });
+        all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let compiled = compile(&cluster(all, endpoints).snapshot, &key("web")).unwrap();
+        let program = program(&compiled, &place(NODES[0])).unwrap();
+        let of_protocol = |protocol| {
+            let mut frontends = program.frontends.iter();
+            frontends.any(|(frontend, route)| frontend.protocol == protocol && route.fails_over)
+        };
+        assert!(!of_protocol(Protocol::Tcp), "TCP connections are refused");
+        of_protocol(Protocol::Udp)
+    };
+    let unready = with(endpoint("10.1.2.1", "n2"), json!({ "conditions": { "ready": false } }));
+    let other_family = endpoint("fd00:1::1", "n2");
+    let two = || json!([endpoint("10.1.1.1", "n1"), endpoint("10.1.2.1", "n2")]);
+    assert!(fails_over(json!({}), two()));
+    assert!(!fails_over(json!({ "healthCheck": null }), two()));
+    assert!(!fails_over(json!({ "internalTrafficPolicy": "Local" }), two()));
+    assert!(!fails_over(json!({}), json!([endpoint("10.1.1.1", "n1")])));
+    assert!(!fails_over(json!({}), json!([endpoint("10.1.1.1", "n1"), unready])));
+    assert!(!fails_over(json!({}), json!([endpoint("10.1.1.1", "n1"), other_family])));
 }
 
 /// A port range keeps the destination port of the client and has no node port. Source ranges restrict the

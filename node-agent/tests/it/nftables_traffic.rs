@@ -171,6 +171,38 @@ fn f032_ports_without_endpoints_and_undefined_ports_are_refused_at_once() {
     assert_eq!(node_port.kind(), ErrorKind::ConnectionRefused);
 }
 
+/// Frontend that fails over: the error of an endpoint that refuses a datagram does not reach the client, which waits as after
+/// a loss. Clients of other frontends get the error.
+#[test]
+fn refused_datagrams_are_lost_at_frontends_that_fail_over_and_only_there() {
+    // Nobody listens at these ports of a workload and of the node.
+    let refusing = [("10.96.0.1", "10.1.1.2"), ("fd96::1", "fd01:1::2"), ("10.96.0.2", "192.0.2.1")];
+    let routes = refusing.into_iter().flat_map(|(ip, target)| {
+        [(53, true), (54, false)].map(|(number, fails_over)| {
+            let frontend = at(ip, Protocol::Udp, number);
+            let verdict = forward(Masquerade::OffCluster, &[(target, 9, 1)]);
+            (frontend, model::program::Route { fails_over, ..route(&frontend, verdict) })
+        })
+    });
+    let desired = desired(vec![("dns", routed(routes.collect()))]);
+    let topology = topology("failover", &desired);
+    for namespace in [&topology.client, &topology.b, &topology.node] {
+        // The links have their IPv6 addresses now.
+        namespace.ask_udp("fd01:1::2", 8080).unwrap();
+        for (ip, _) in refusing {
+            let ask = |number| namespace.udp(ip, number).ask(Duration::from_millis(300)).unwrap_err().kind();
+            let at = format!("{ip} from {}", namespace.name());
+            assert!([ErrorKind::WouldBlock, ErrorKind::TimedOut].contains(&ask(53)), "{at}: {}", ask(53));
+            assert_eq!(ask(54), ErrorKind::ConnectionRefused, "{at}");
+        }
+    }
+    topology.node.run(|| {
+        let mut backend = NftablesBackend::open(NftablesOptions::default()).unwrap();
+        let again = backend.apply(&desired, &Scope::Everything);
+        assert_eq!(verified(&again), 0, "a restart writes nothing");
+    });
+}
+
 #[test]
 fn node_ports_answer_on_every_address_of_the_node_but_loopback() {
     let topology = topology("nodeport", &web());

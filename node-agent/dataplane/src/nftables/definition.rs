@@ -73,7 +73,7 @@ fn key(set: SetId) -> Vec<Field> {
         SetRole::AllowedSources(place) => [frontend(place, family), vec![address(family)]].concat(),
         SetRole::Affinity => vec![TYPE_MARK, address(family)],
         SetRole::AffinityTargets(place, _) => [frontend(place, family), vec![TYPE_MARK]].concat(),
-        SetRole::Ranges => frontend(LookupType::Address, family),
+        SetRole::Ranges | SetRole::Failover => frontend(LookupType::Address, family),
         SetRole::VirtualAddresses | SetRole::Networks(_) => vec![address(family)],
         SetRole::Hairpins => vec![address(family), address(family)],
     }
@@ -94,7 +94,7 @@ pub fn set_shape(set: SetId) -> SetShape {
         SetRole::AffinityGroups(_) | SetRole::AffinitySlots(_) => (uapi::NFT_SET_MAP, vec![TYPE_MARK]),
         SetRole::AllowedSources(_) => (concat, Vec::new()),
         SetRole::Ranges => (concat | uapi::NFT_SET_MAP, vec![TYPE_MARK]),
-        SetRole::VirtualAddresses | SetRole::Hairpins => (0, Vec::new()),
+        SetRole::Failover | SetRole::VirtualAddresses | SetRole::Hairpins => (0, Vec::new()),
         SetRole::Networks(_) => (interval, Vec::new()),
     };
     let is_verdict = matches!(set.role, SetRole::Chains(_) | SetRole::ChainsFrom(_));

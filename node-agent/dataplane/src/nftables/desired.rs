@@ -123,7 +123,8 @@ pub(super) fn wanted(
 ) -> FrontendElements {
     let place = place(frontend);
     let is_range = place == LookupType::Range;
-    let mut wanted = FrontendElements { is_range, affinity_group, ..FrontendElements::default() };
+    let fails_over = route.fails_over && place == LookupType::Address;
+    let mut wanted = FrontendElements { is_range, fails_over, affinity_group, ..FrontendElements::default() };
     let mut dispatches = LiteMap::new();
     for (source, (verdict, pool)) in VerdictClass::ALL.into_iter().zip(pools(route)) {
         let dispatch = match verdict {

@@ -49,6 +49,8 @@ pub enum SetElement {
     Allowed(Frontend, Span),
     /// Port range of a frontend, found by any of its ports.
     Range(Frontend),
+    /// UDP frontend that fails over: its clients repeat a datagram that an endpoint refused.
+    Failover(Frontend),
     /// Virtual address, which belongs to no interface.
     VirtualAddress(IpAddr),
     /// Local endpoint that may connect to itself through a Service (hairpin).
@@ -94,7 +96,13 @@ impl FrontendChain {
             Chain::Discard => Some(Self::Discard),
             Chain::BySource(place) => Some(Self::BySource(place)),
             Chain::Checked(place) => Some(Self::Checked(place)),
-            Chain::Services | Chain::Prerouting | Chain::Output | Chain::Postrouting | Chain::Forward => None,
+            Chain::Services
+            | Chain::Prerouting
+            | Chain::Output
+            | Chain::Postrouting
+            | Chain::Forward
+            | Chain::ErrorsInput
+            | Chain::ErrorsOutput => None,
         }
     }
 }
@@ -236,6 +244,7 @@ impl SetElement {
             }
             Self::Allowed(frontend, _) => of(frontend, SetRole::AllowedSources),
             Self::Range(frontend) => SetId::new(SetRole::Ranges, frontend.destination.family()),
+            Self::Failover(frontend) => SetId::new(SetRole::Failover, frontend.destination.family()),
             Self::VirtualAddress(address) => SetId::new(SetRole::VirtualAddresses, IpFamily::of(*address)),
             Self::Hairpin(address) => SetId::new(SetRole::Hairpins, IpFamily::of(*address)),
             Self::Network(networks, edge) => {
@@ -252,7 +261,8 @@ impl SetElement {
             Self::Chain(_, dispatch) => exact(number_value(*dispatch)),
             Self::Dispatch(frontend, _)
             | Self::DispatchFrom(frontend, ..)
-            | Self::AffinityGroup(frontend, _) => exact(frontend_key(frontend)),
+            | Self::AffinityGroup(frontend, _)
+            | Self::Failover(frontend) => exact(frontend_key(frontend)),
             Self::Slot(frontend, slot, _) | Self::AffinitySlot(frontend, slot, _) => {
                 exact([&frontend_key(frontend)[..], &slot.number().to_ne_bytes()].concat())
             }
@@ -284,6 +294,7 @@ impl SetElement {
             Self::Dispatch(_, dispatch) | Self::DispatchFrom(_, _, dispatch) => Some(number_value(*dispatch)),
             Self::Chain(..)
             | Self::Allowed(..)
+            | Self::Failover(_)
             | Self::VirtualAddress(_)
             | Self::Hairpin(_)
             | Self::Network(..) => None,
@@ -303,6 +314,7 @@ impl SetElement {
             | Self::AffinityTarget(..)
             | Self::Allowed(..)
             | Self::Range(_)
+            | Self::Failover(_)
             | Self::VirtualAddress(_)
             | Self::Hairpin(_)
             | Self::Network(..) => None,
@@ -360,6 +372,7 @@ impl SetElement {
                 let ports = PortRange::new(frontend.ports.first(), Fields(raw.key_end?).last_port(family)?);
                 Self::Range(Frontend { ports, ..frontend })
             }
+            SetRole::Failover => Self::Failover(key.frontend(LookupType::Address, family)?),
             SetRole::VirtualAddresses => Self::VirtualAddress(key.address(family)?),
             SetRole::Hairpins => {
                 let (source, destination) = (key.address(family)?, key.address(family)?);
@@ -538,7 +551,7 @@ impl fmt::Display for SetElement {
                 write_frontend(f, frontend)?;
                 write!(f, " . {first}-{last}")
             }
-            Self::Range(frontend) => write_frontend(f, frontend),
+            Self::Range(frontend) | Self::Failover(frontend) => write_frontend(f, frontend),
             Self::VirtualAddress(address) => address.fmt(f),
             Self::Hairpin(address) => write!(f, "{address} . {address}"),
             Self::Network(_, Edge { address, is_end }) => {

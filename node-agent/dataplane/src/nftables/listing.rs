@@ -135,6 +135,7 @@ pub(super) fn line(element: &SetElement) -> String {
             let word = (u32::from(first.get()) << 16) | u32::from(last.get());
             format!("{address}{} . {first}-{last} : {word:#010x}", frontend.protocol.number())
         }
+        SetElement::Failover(frontend) => key(frontend),
         SetElement::VirtualAddress(address) => address.to_string(),
         SetElement::Hairpin(address) => format!("{address} . {address}"),
         SetElement::Network(_, Edge { address, .. }) => address.to_string(),

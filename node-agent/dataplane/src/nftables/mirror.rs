@@ -70,6 +70,8 @@ pub struct FrontendElements {
     pub allowed: BTreeSet<Span>,
     /// True if the port range is in the range map; never for a single port.
     pub is_range: bool,
+    /// True if the frontend is in the set of those that fail over.
+    pub fails_over: bool,
 }
 
 impl FrontendElements {
@@ -108,9 +110,11 @@ impl FrontendElements {
             .map(|((pool, id), target)| SetElement::AffinityTarget(frontend, *pool, *id, *target));
         let allowed = allowed.iter().map(|span| SetElement::Allowed(frontend, *span));
         let range = self.is_range.then_some(SetElement::Range(frontend));
+        let failover = self.fails_over.then_some(SetElement::Failover(frontend));
         let group = self.affinity_group.map(|group| SetElement::AffinityGroup(frontend, group));
         let with_affinity = ids.chain(targets).chain(group);
-        dispatch.chain(by_source).chain(slots).chain(with_affinity).chain(allowed).chain(range).collect()
+        let elements = dispatch.chain(by_source).chain(slots).chain(with_affinity);
+        elements.chain(allowed).chain(range).chain(failover).collect()
     }
 
     fn insert(&mut self, element: &SetElement) {
@@ -129,6 +133,7 @@ impl FrontendElements {
                 self.allowed.insert(span);
             }
             SetElement::Range(_) => self.is_range = true,
+            SetElement::Failover(_) => self.fails_over = true,
             SetElement::Chain(..)
             | SetElement::VirtualAddress(_)
             | SetElement::Hairpin(_)
@@ -152,6 +157,7 @@ impl FrontendElements {
                 self.allowed.remove(&span);
             }
             SetElement::Range(_) => self.is_range = false,
+            SetElement::Failover(_) => self.fails_over = false,
             SetElement::Chain(..)
             | SetElement::VirtualAddress(_)
             | SetElement::Hairpin(_)
@@ -206,7 +212,8 @@ impl NftablesMirror {
             | SetElement::AffinitySlot(frontend, ..)
             | SetElement::AffinityTarget(frontend, ..)
             | SetElement::Allowed(frontend, _)
-            | SetElement::Range(frontend) => self.frontends.entry(frontend).or_default().insert(element),
+            | SetElement::Range(frontend)
+            | SetElement::Failover(frontend) => self.frontends.entry(frontend).or_default().insert(element),
             SetElement::VirtualAddress(address) => {
                 self.virtual_addresses.insert(address, ());
             }
@@ -241,7 +248,8 @@ impl NftablesMirror {
             | SetElement::AffinitySlot(frontend, ..)
             | SetElement::AffinityTarget(frontend, ..)
             | SetElement::Allowed(frontend, _)
-            | SetElement::Range(frontend) => {
+            | SetElement::Range(frontend)
+            | SetElement::Failover(frontend) => {
                 if let Some(held) = self.frontends.get_mut(&frontend) {
                     held.remove(element);
                     if **held == FrontendElements::default() {

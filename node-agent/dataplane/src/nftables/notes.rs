@@ -59,6 +59,7 @@ pub(super) fn key_and_value(set: SetId) -> Option<Vec<u8>> {
         SetRole::Chains(_) | SetRole::ChainsFrom(_) => return Some(number(KEY_BYTE_ORDER, HOST_ENDIAN)),
         SetRole::AllowedSources(_)
         | SetRole::Ranges
+        | SetRole::Failover
         | SetRole::VirtualAddresses
         | SetRole::Hairpins
         | SetRole::Networks(_) => return None,

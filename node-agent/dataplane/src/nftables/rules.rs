@@ -10,8 +10,10 @@
 
 use kernel::{
     nftables::{
+        conntrack_field::ConntrackField,
         expr::{CONNTRACK_INVALID, DynamicSet, Expr, Meta, Register, VerdictExpr},
         nfproto,
+        quoted::QuotedField,
     },
     owner_routes::MARK_MASK,
 };
@@ -38,8 +40,11 @@ impl Chain {
             Self::Refuse => refuse_rules(),
             Self::Discard => vec![drop_rule()],
             Self::Postrouting => postrouting_rules(mark_bit),
-            Self::Forward if options.drop_invalid => vec![drop_invalid_rule()],
-            Self::Forward => Vec::new(),
+            Self::Forward => {
+                let invalid = options.drop_invalid.then(drop_invalid_rule);
+                invalid.into_iter().chain(failover_rules()).collect()
+            }
+            Self::ErrorsInput | Self::ErrorsOutput => failover_rules().to_vec(),
         }
     }
 }
@@ -197,6 +202,34 @@ fn drop_invalid_rule() -> Vec<Expr> {
     ];
     rule.extend(drop_rule());
     rule
+}
+
+/// Returns the rules that drop port unreachable errors about datagrams to frontends that fail over. A client then
+/// repeats its datagram, as after a loss, and the repeated one reaches another endpoint once the health check has noticed
+/// that this one is dead. Clients such as resolvers take the error for a final answer.
+fn failover_rules() -> [Vec<Expr>; 2] {
+    IpFamily::ALL.map(|family| {
+        // Protocol number, and type and code of port unreachable (RFC 792, RFC 4443 §3.1).
+        let (protocol, error) = match family {
+            IpFamily::V4 => (1, [3, 3]),
+            IpFamily::V6 => (58, [1, 4]),
+        };
+        let mut rule = family_is(family).to_vec();
+        rule.extend([Expr::LoadMeta(Meta::L4Proto, Register(1)), Expr::equal(1, &[protocol])]);
+        rule.extend([Expr::LoadQuoted(QuotedField::ErrorKind, family, Register(1)), Expr::equal(1, &error)]);
+        let direction = ConntrackField::Direction;
+        rule.extend([Expr::LoadConntrack(direction, Register(1)), Expr::equal(1, &[ConntrackField::REPLY])]);
+        let words = address_words(family);
+        let key = [
+            (ConntrackField::OriginalDestination(family), 0),
+            (ConntrackField::Protocol, words),
+            (ConntrackField::OriginalDestinationPort, words + 1),
+        ];
+        rule.extend(key.map(|(field, word)| Expr::LoadConntrack(field, Register::word(word))));
+        rule.push(Expr::InSet { set: set_name(SetRole::Failover, family), from: Register(1) });
+        rule.extend(drop_rule());
+        rule
+    })
 }
 
 fn services_rules() -> Vec<Vec<Expr>> {

@@ -11,6 +11,7 @@
 //!                          └─▶ discard
 //! postrouting: masquerades marked packets, and hairpin connections
 //! forward: drops packets in the conntrack state INVALID
+//! forward, errors-input, errors-output: drop port unreachable errors of frontends that fail over
 //! ```
 //! A Service consists of map elements only. The chains that pick a slot are shared by all frontends with the
 //! same number of slots and the same options. A frontend's element contains the number of its chain, and a
@@ -90,8 +91,13 @@ pub enum Chain {
     Output,
     /// Base chain at the postrouting hook, which masquerades.
     Postrouting,
-    /// Base chain at the forward hook, which drops packets in the conntrack state INVALID.
+    /// Base chain at the forward hook, which drops packets in the conntrack state INVALID, and errors as
+    /// [`Chain::ErrorsInput`] does.
     Forward,
+    /// Base chain at the input hook, which drops port unreachable errors of frontends that fail over.
+    ErrorsInput,
+    /// Base chain at the output hook, which drops port unreachable errors of frontends that fail over.
+    ErrorsOutput,
 }
 
 /// Parameters of a chain that picks one of the target slots of a frontend.
@@ -183,6 +189,8 @@ pub enum SetRole {
     AllowedSources(LookupType),
     /// Map from address, protocol and port to the port range that contains the port.
     Ranges,
+    /// Set of UDP frontends that fail over: their clients repeat a datagram that an endpoint refused.
+    Failover,
     /// Set of virtual addresses, which belong to no interface.
     VirtualAddresses,
     /// Set of local endpoints that may connect to themselves.
@@ -285,7 +293,7 @@ impl SetRole {
         let of_pools = LookupType::ALL
             .into_iter()
             .flat_map(|place| Pool::ALL.map(|pool| Self::AffinityTargets(place, pool)));
-        let others = [Self::Affinity, Self::Ranges, Self::VirtualAddresses, Self::Hairpins];
+        let others = [Self::Affinity, Self::Ranges, Self::Failover, Self::VirtualAddresses, Self::Hairpins];
         of_places.chain(of_pools).chain(of_sources).chain(others).chain(NetworkSet::ALL.map(Self::Networks))
     }
 }
@@ -308,6 +316,7 @@ impl fmt::Display for SetRole {
             }
             Self::AllowedSources(place) => write!(f, "{}allowed-sources", place.prefix()),
             Self::Ranges => f.write_str("ranges"),
+            Self::Failover => f.write_str("failover"),
             Self::VirtualAddresses => f.write_str("virtual-addresses"),
             Self::Hairpins => f.write_str("hairpins"),
             Self::Networks(NetworkSet::Workloads) => f.write_str("workloads"),
@@ -374,6 +383,8 @@ impl fmt::Display for Chain {
             Self::Output => f.write_str("output"),
             Self::Postrouting => f.write_str("postrouting"),
             Self::Forward => f.write_str("forward"),
+            Self::ErrorsInput => f.write_str("errors-input"),
+            Self::ErrorsOutput => f.write_str("errors-output"),
         }
     }
 }
@@ -455,7 +466,7 @@ fn digit_behind_dash(name: &str) -> Option<usize> {
 
 impl Chain {
     /// Chains that exist without Services (fixed chains), each after the chains that it refers to.
-    pub const FIXED: [Self; 13] = [
+    pub const FIXED: [Self; 15] = [
         Self::Refuse,
         Self::Discard,
         Self::BySource(LookupType::Address),
@@ -469,6 +480,8 @@ impl Chain {
         Self::Output,
         Self::Postrouting,
         Self::Forward,
+        Self::ErrorsInput,
+        Self::ErrorsOutput,
     ];
 
     /// Returns the chain with this name, or `None` if the name does not belong to the backend.
@@ -486,6 +499,8 @@ impl Chain {
             Self::Output => Some(Hook { number: uapi::NF_INET_LOCAL_OUT, priority: -100 }),
             Self::Postrouting => Some(Hook { number: uapi::NF_INET_POST_ROUTING, priority: 100 }),
             Self::Forward => Some(Hook { number: uapi::NF_INET_FORWARD, priority: 0 }),
+            Self::ErrorsInput => Some(Hook { number: uapi::NF_INET_LOCAL_IN, priority: 0 }),
+            Self::ErrorsOutput => Some(Hook { number: uapi::NF_INET_LOCAL_OUT, priority: 0 }),
             Self::Refuse
             | Self::Discard
             | Self::Pick(_)
@@ -501,7 +516,7 @@ impl Chain {
     pub const fn chain_type(self) -> Option<&'static str> {
         match self {
             Self::Prerouting | Self::Output | Self::Postrouting => Some("nat"),
-            Self::Forward => Some("filter"),
+            Self::Forward | Self::ErrorsInput | Self::ErrorsOutput => Some("filter"),
             Self::Refuse
             | Self::Discard
             | Self::Pick(_)

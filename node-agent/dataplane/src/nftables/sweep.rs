@@ -50,7 +50,9 @@ fn picks(mirror: &NftablesMirror) -> impl Iterator<Item = Pick> {
         | Chain::Prerouting
         | Chain::Output
         | Chain::Postrouting
-        | Chain::Forward => None,
+        | Chain::Forward
+        | Chain::ErrorsInput
+        | Chain::ErrorsOutput => None,
     })
 }
 

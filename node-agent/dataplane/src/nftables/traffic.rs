@@ -79,6 +79,7 @@ fn target(element: &SetElement) -> Option<(Frontend, Target)> {
         | SetElement::AffinitySlot(..)
         | SetElement::Allowed(..)
         | SetElement::Range(_)
+        | SetElement::Failover(_)
         | SetElement::VirtualAddress(_)
         | SetElement::Hairpin(_)
         | SetElement::Network(..) => None,
@@ -102,6 +103,7 @@ impl NftablesBackend {
             | SetRole::AffinitySlots(_)
             | SetRole::AllowedSources(_)
             | SetRole::Ranges
+            | SetRole::Failover
             | SetRole::VirtualAddresses
             | SetRole::Hairpins
             | SetRole::Networks(_) => false,

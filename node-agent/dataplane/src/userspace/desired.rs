@@ -110,6 +110,7 @@ pub fn lower(program: &Program, port_of: impl Fn(RelayId) -> Option<Port>) -> Pr
             proxy_protocol: None,
             removal: route.removal,
             leaving: DrainingTargets::default(),
+            fails_over: false,
             owners: None,
         }
     };

@@ -8,7 +8,7 @@ use std::fmt;
 
 use model::primitives::net::IpFamily;
 
-use super::{nfproto, quoted::QuotedField, uapi};
+use super::{conntrack_field::ConntrackField, nfproto, quoted::QuotedField, uapi};
 use crate::netlink::wire::{AttributeIter, Attributes, MalformedMessage};
 
 /// Number of an nf_tables register, as the kernel reports it.
@@ -75,6 +75,8 @@ pub enum Expr {
     LoadConntrackState(Register),
     /// Loads the status bits of the connection (`IPS_…`).
     LoadConntrackStatus(Register),
+    /// Loads a field of the connection.
+    LoadConntrack(ConntrackField, Register),
     /// Loads a random number in host byte order.
     Random {
         /// Number of possible values: results are in `offset..offset + modulus`.
@@ -299,6 +301,7 @@ impl Expr {
             Self::LoadConntrackState(to) => Shape::new("ct", 4, empty().be32(1, to.0).be32(2, 0)),
             // NFT_CT_STATUS.
             Self::LoadConntrackStatus(to) => Shape::new("ct", 4, empty().be32(1, to.0).be32(2, 2)),
+            Self::LoadConntrack(field, to) => Shape::new("ct", 4, field.attributes(*to)),
             Self::Random { modulus, offset, to } => {
                 let attributes = empty().be32(1, to.0).be32(2, *modulus).be32(3, 1).be32(4, *offset);
                 Shape::new("numgen", 4, attributes)
@@ -500,6 +503,7 @@ impl fmt::Display for Expr {
             Self::LoadReversePath(to) => write!(f, "r{} = fib saddr . iif oif", to.0),
             Self::LoadConntrackState(to) => write!(f, "r{} = ct state", to.0),
             Self::LoadConntrackStatus(to) => write!(f, "r{} = ct status", to.0),
+            Self::LoadConntrack(field, to) => write!(f, "r{} = ct {field:?}", to.0),
             Self::Random { modulus, offset, to } => {
                 write!(f, "r{} = random mod {modulus} offset {offset}", to.0)
             }
@@ -536,63 +540,4 @@ impl fmt::Display for Expr {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_expression_matches_itself_and_no_other() {
-        let set = || "services4".to_owned();
-        let all = [
-            Expr::LoadMeta(Meta::Mark, Register(1)),
-            Expr::StoreMark(Register(1)),
-            Expr::equal(1, &[6]),
-            Expr::unequal(1, &[6]),
-            Expr::LoadSource(IpFamily::V4, Register(1)),
-            Expr::LoadDestination(IpFamily::V4, Register(1)),
-            Expr::Random { modulus: 2, offset: 0, to: Register(9) },
-            Expr::Random { modulus: 3, offset: 0, to: Register(9) },
-            Expr::Random { modulus: 3, offset: 65_536, to: Register(9) },
-            Expr::Hash { from: Register(1), words: 1, modulus: 3, offset: 0, to: Register(2) },
-            Expr::Hash { from: Register(1), words: 2, modulus: 3, offset: 0, to: Register(2) },
-            Expr::Dynamic {
-                operation: DynamicSet::Update { seconds: 5 },
-                map: set(),
-                key: Register(1),
-                data: Register(2),
-            },
-            Expr::Dynamic { operation: DynamicSet::Delete, map: set(), key: Register(1), data: Register(2) },
-            Expr::Redirect { port: Register(1) },
-            Expr::RedirectHere,
-            Expr::LoadIcmpType(Register(1)),
-            Expr::LoadQuoted(QuotedField::SourcePort, IpFamily::V4, Register(1)),
-            Expr::LoadQuoted(QuotedField::SourcePort, IpFamily::V6, Register(1)),
-            Expr::LoadReversePath(Register(1)),
-            Expr::LoadSourceIsLocal(Register(1)),
-            Expr::LoadMeta(Meta::InboundInterface, Register(1)),
-            Expr::LoadMeta(Meta::OutboundInterface, Register(1)),
-            Expr::LoadConntrackState(Register(1)),
-            Expr::LoadConntrackStatus(Register(1)),
-            Expr::bits(1, 0x4000),
-            Expr::InSet { set: set(), from: Register(1) },
-            Expr::InSet { set: "ping-answered4".to_owned(), from: Register(1) },
-            Expr::VerdictMap { map: set(), from: Register(1) },
-            Expr::DestinationNat { family: IpFamily::V4, address: Register(1), port: Some(Register(9)) },
-            Expr::DestinationNat { family: IpFamily::V4, address: Register(1), port: None },
-            Expr::Verdict(VerdictExpr::Drop),
-            Expr::Verdict(VerdictExpr::Goto("refuse".into())),
-        ];
-        for (i, wanted) in all.iter().enumerate() {
-            for (j, shown) in all.iter().enumerate() {
-                let shape = shown.shape();
-                let same = wanted.matches(shape.name, AttributeIter::new(shape.data.as_bytes())).unwrap();
-                assert_eq!(same, i == j, "{wanted} against {shown}");
-            }
-        }
-    }
-
-    #[test]
-    fn words_that_start_a_register_are_named_by_it() {
-        let numbers: Vec<_> = (0..9).map(|word| Register::word(word).0).collect();
-        assert_eq!(numbers, [1, 9, 10, 11, 2, 13, 14, 15, 3]);
-    }
-}
+mod tests;

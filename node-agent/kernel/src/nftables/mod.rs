@@ -1,5 +1,6 @@
 //! nf_tables: messages, expressions and transactions, independent of the tables that the agent programs.
 
+pub mod conntrack_field;
 pub mod expr;
 pub mod parse;
 pub mod quoted;

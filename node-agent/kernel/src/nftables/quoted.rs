@@ -6,6 +6,8 @@ use model::primitives::net::IpFamily;
 /// extension headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuotedField {
+    /// Type and code of the error itself, one byte each.
+    ErrorKind,
     /// First byte of the network header: the version, and in IPv4 the length of the header in words of 4 bytes.
     Version,
     /// Protocol of the payload, one byte.
@@ -22,6 +24,7 @@ impl QuotedField {
     /// Returns the offset in the ICMP message and the length, in bytes.
     pub(super) const fn place(self, family: IpFamily) -> (u32, u32) {
         match (self, family) {
+            (Self::ErrorKind, _) => (0, 2),
             (Self::Version, _) => (8, 1),
             (Self::Protocol, IpFamily::V4) => (8 + 9, 1),
             (Self::Protocol, IpFamily::V6) => (8 + 6, 1),

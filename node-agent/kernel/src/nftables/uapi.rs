@@ -83,6 +83,7 @@ pub const NFT_GOTO: i32 = -4;
 pub const NF_DROP: i32 = 0;
 pub const NF_ACCEPT: u32 = 1;
 pub const NF_INET_PRE_ROUTING: u32 = 0;
+pub const NF_INET_LOCAL_IN: u32 = 1;
 pub const NF_INET_FORWARD: u32 = 2;
 pub const NF_INET_LOCAL_OUT: u32 = 3;
 pub const NF_INET_POST_ROUTING: u32 = 4;

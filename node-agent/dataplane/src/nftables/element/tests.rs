@@ -92,6 +92,9 @@ fn any_element_of(family: IpFamily) -> impl Strategy<Value = SetElement> {
         (frontend(), address(), address())
             .prop_map(|(frontend, first, last)| SetElement::Allowed(frontend, Span { first, last })),
         frontend().prop_filter("a range", is_range).prop_map(SetElement::Range),
+        frontend()
+            .prop_filter("a single port", |frontend| place(frontend) == LookupType::Address)
+            .prop_map(SetElement::Failover),
         address().prop_map(SetElement::VirtualAddress),
         address().prop_map(SetElement::Hairpin),
         (prop::sample::select(NetworkSet::ALL.to_vec()), address(), any::<bool>())
