@@ -17,6 +17,7 @@ mod kubernetes_end_to_end;
 mod kubernetes_http;
 mod kubernetes_manifests;
 mod kubernetes_policy;
+mod kubernetes_policy_oracle;
 mod kubernetes_translate;
 mod kubernetes_watch;
 mod support;
