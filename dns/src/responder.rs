@@ -20,7 +20,7 @@ use hickory_proto::op::ResponseCode;
 use ipnet::IpNet;
 use model::discovery::dns::{
     Answer, ClientView, DnsQuestion, Resolution, ResponseCode as AnswerCode, Zone, answer_in,
-    answer_on_search_path, nearest,
+    answer_on_search_path, nearest, weighted,
 };
 use tokio::sync::{Semaphore, watch};
 
@@ -172,7 +172,7 @@ impl Responder {
                 let other = self.on_search_path(&request, &zone, (&question, client), &found);
                 let found = other.unwrap_or(found);
                 let found = if self.options.prefers_near { nearest(&zone, client, found) } else { found };
-                self.own(request, found)
+                self.own(request, weighted(&zone, found, |total| fastrand::u32(..total)))
             }
             Resolution::Refused => self.respond(Outcome::OutsideClient, request.fail(ResponseCode::Refused)),
             Resolution::Unknown => self.not_ready(&request),

@@ -1,6 +1,9 @@
 //! Tests of the decision on each question.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use hickory_proto::{
     op::Message,
@@ -9,7 +12,7 @@ use hickory_proto::{
 use model::{
     admission::decode::{Expect, decode, decode_received},
     cluster::snapshot::Snapshot,
-    discovery::dns::ZoneSettings,
+    discovery::dns::{RecordType, ZoneSettings, answer},
     primitives::quantity::Revision,
 };
 use serde_json::{Value, json};
@@ -237,6 +240,96 @@ fn f146_clients_get_near_addresses() {
     ] {
         let found = [last_bytes("two.example.org", client), last_bytes("three.example.org", client)];
         assert_eq!(found, [two, three], "{client}");
+    }
+}
+
+/// F146: a name with the load balancer addresses of several Services is answered with those of one, in proportion to their weights; without
+/// weights, or if all are zero, with all. Services without usable addresses take no part.
+#[test]
+fn f146_answers_are_divided_by_weight() {
+    let service = |name: &str, weight: Option<u16>| {
+        let balancer = weight.map(|weight| json!({ "dnsWeight": weight })).unwrap_or(json!({}));
+        let ports = json!([{ "port": 80 }]);
+        json!({ "kind": "Service", "metadata": { "name": name, "namespace": "shop" }, "spec": { "type": "LoadBalancer", "ports": ports, "loadBalancer": balancer } })
+    };
+    let address = |last: u8, services: &[&str]| {
+        let address = format!("192.0.2.{last}");
+        json!({ "kind": "Address", "metadata": { "name": address }, "spec": { "address": address, "services": services, "announcement": { "epoch": 1 } } })
+    };
+    let record = |name: &str, last: &[u8]| {
+        let values: Vec<_> = last.iter().map(|last| format!("192.0.2.{last}")).collect();
+        json!({ "name": name, "type": "A", "values": values })
+    };
+    let records = [
+        record("split.example.org", &[1, 2, 3]),
+        record("one.example.org", &[2, 4]),
+        record("plain.example.org", &[4, 5]),
+        record("standby.example.org", &[1, 6]),
+        record("off.example.org", &[6, 7]),
+        record("mixed.example.org", &[1, 2, 9]),
+    ];
+    let zone = zone_of([
+        json!({ "kind": "DnsZone", "metadata": { "name": "example" }, "spec": { "zone": "example.org", "records": records } }),
+        service("few", Some(10)),
+        service("many", Some(90)),
+        service("default", None),
+        service("other", None),
+        service("none", Some(0)),
+        service("no", Some(0)),
+        address(1, &["shop/few"]),
+        address(2, &["shop/many"]),
+        // The larger weight of those that share an address applies.
+        address(3, &["shop/default", "shop/many"]),
+        address(4, &["shop/default"]),
+        address(5, &["shop/other"]),
+        address(6, &["shop/none"]),
+        address(7, &["shop/no"]),
+    ]);
+    let count = |name: &str| {
+        let Resolution::Own(found) = answer(&zone, &DnsQuestion::new(name, RecordType::A)) else {
+            panic!("{name}")
+        };
+        let mut counts = BTreeMap::new();
+        let mut draws = 0..;
+        loop {
+            let mut total = 0;
+            let draw = draws.next().unwrap();
+            let chosen = weighted(&zone, found.clone(), |all| {
+                total = all;
+                draw
+            });
+            let mut last: Vec<_> = chosen
+                .answers
+                .iter()
+                .map(|record| record.data.address().unwrap().to_string().pop().unwrap())
+                .collect();
+            last.sort_unstable();
+            *counts.entry(last.into_iter().collect::<String>()).or_insert(0_u32) += 1;
+            if draw + 1 >= total {
+                return counts
+                    .into_iter()
+                    .map(|(last, count)| format!("{last}:{count}"))
+                    .collect::<Vec<_>>()
+                    .join(" ");
+            }
+        }
+    };
+    assert_eq!(count("split.example.org"), "1:10 2:90 3:90");
+    assert_eq!(count("one.example.org"), "2:90 4:1", "a Service without a weight");
+    assert_eq!(count("plain.example.org"), "45:1", "no weights");
+    assert_eq!(count("standby.example.org"), "1:10", "a weight of zero");
+    assert_eq!(count("off.example.org"), "67:1", "only weights of zero");
+    assert_eq!(count("mixed.example.org"), "129:1", "an address of no Service");
+    // The responder draws.
+    let responder = responder(Some(zone));
+    let mut asked = BTreeSet::new();
+    while asked.len() < 3 {
+        let step =
+            responder.begin(&question("split.example.org", 1), "10.9.9.9".parse().unwrap(), Transport::Udp);
+        let Step::Respond(response) = step else { panic!("{step:?}") };
+        let answers = Message::from_vec(&response).unwrap().answers;
+        assert_eq!(answers.len(), 1);
+        asked.insert(answers[0].data.ip_addr().unwrap());
     }
 }
 

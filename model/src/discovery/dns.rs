@@ -18,6 +18,7 @@ mod reverse;
 mod service_addresses;
 mod transfer;
 mod update;
+mod weighted;
 mod zone;
 
 pub use self::{
@@ -30,5 +31,6 @@ pub use self::{
     record::{Answer, DnsQuestion, Record, RecordData, RecordType, Resolution, ResponseCode},
     transfer::{TransferDecision, ZoneNotification, judge_transfer, notifications, transfer_records},
     update::{Prerequisite, RecordChange, UpdateError, ZoneUpdate, apply_update},
+    weighted::weighted,
     zone::{Zone, ZoneSettings},
 };

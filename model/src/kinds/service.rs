@@ -149,7 +149,7 @@ pub struct ServiceSpec {
     /// allowed otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_name: Option<Name>,
-    /// Pool, requested addresses and sharing key of the load balancer addresses. Only allowed with type
+    /// Pool, requested addresses, sharing key and DNS weight of the load balancer addresses. Only allowed with type
     /// LoadBalancer. Default: one unshared address from a matching AddressPool for each IP family, or only
     /// for the primary one with `SingleStack`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -439,7 +439,7 @@ pub enum TrafficDistribution {
     PreferSameNode,
 }
 
-/// Pool, requested addresses and sharing key for the load balancer addresses of a Service.
+/// Pool, requested addresses, sharing key and DNS weight for the load balancer addresses of a Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LoadBalancer {
@@ -459,6 +459,12 @@ pub struct LoadBalancer {
     /// namespace must be equal too. Default: addresses are not shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing_key: Option<Name>,
+    /// Share of the answers of `tidegate-dns` with the addresses of this Service, relative to other Services at the
+    /// same host name (an HttpRoute at several Gateways), from 0 (only without others) to 65,535. Default: 1 if another
+    /// one has a weight; otherwise answers have the addresses of all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 65535)]
+    pub dns_weight: Option<u16>,
 }
 
 /// Name of an IPVS scheduler, at most 15 characters, such as `wrr`. In ipvs mode, the name of any scheduler module

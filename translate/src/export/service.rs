@@ -178,7 +178,7 @@ fn hostnames(spec: &ServiceSpec, metadata: &mut Value, report: &mut Report) {
 }
 
 fn annotations(wanted: Option<&LoadBalancer>, metadata: &mut Value, report: &mut Report) {
-    let Some(LoadBalancer { pool, addresses, sharing_key }) = wanted else { return };
+    let Some(LoadBalancer { pool, addresses, sharing_key, dns_weight }) = wanted else { return };
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let fields = [
         ("pool", "metallb.io/address-pool", pool.as_ref().map(ToString::to_string)),
@@ -195,5 +195,8 @@ fn annotations(wanted: Option<&LoadBalancer>, metadata: &mut Value, report: &mut
                 .mapped(&format!("spec.loadBalancer.{ours}"), &format!("metadata.annotations[\"{theirs}\"]"));
             metadata["annotations"][theirs] = json!(value);
         }
+    }
+    if dns_weight.is_some() {
+        report.ignored("spec.loadBalancer.dnsWeight", "Kubernetes has no weights for answers to names");
     }
 }

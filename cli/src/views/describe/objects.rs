@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Returns the optional fields of a Service as titles and values. A field with an empty value is not printed.
-fn service_fields(spec: &ServiceSpec) -> [(&'static str, String); 19] {
+fn service_fields(spec: &ServiceSpec) -> [(&'static str, String); 20] {
     let affinity = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
     let balancer = spec.load_balancer.as_ref();
     let scope =
@@ -44,6 +44,7 @@ fn service_fields(spec: &ServiceSpec) -> [(&'static str, String); 19] {
         ("Wanted addresses", addresses),
         ("Host names", words(&spec.hostnames)),
         ("Sharing key", word(&balancer.and_then(|balancer| balancer.sharing_key.as_ref()))),
+        ("DNS weight", word(&balancer.and_then(|balancer| balancer.dns_weight))),
         ("Scheduler", word(&spec.scheduler)),
         ("Scheduler flags", words(&spec.scheduler_flags)),
         ("PROXY protocol", word(&spec.proxy_protocol)),

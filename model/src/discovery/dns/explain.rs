@@ -10,6 +10,7 @@ use super::{
     name::ZoneName,
     record::{Answer, DnsQuestion, Record, RecordData, RecordType, Resolution, ResponseCode},
     reverse::{address_of, parse_label},
+    weighted::weight_at,
     zone::Zone,
 };
 use crate::{
@@ -399,7 +400,10 @@ fn external_reason(zone: &Zone, record: &Record) -> String {
     match (owner, snapshot.dns_zone_of(name)) {
         (Some((owner, hostname)), _) => {
             let gateways = of_gateways(zone, owner, &hostname);
-            format!("host name{} of {}{gateways}", wildcard(&hostname), quoted(owner))
+            let weight = record.data.address().and_then(|address| weight_at(snapshot, address));
+            let weight =
+                weight.map(|weight| format!("; the Service has weight {weight}")).unwrap_or_default();
+            format!("host name{} of {}{gateways}{weight}", wildcard(&hostname), quoted(owner))
         }
         (None, Some((object, _))) => format!("record of DnsZone `{object}`"),
         (None, None) => "record of another zone".to_owned(),
