@@ -73,10 +73,15 @@ impl AuditDraft {
     /// Records `name` as the only object of the request. Used if the request writes no configuration object
     /// but, for example, a token, a role or a backup.
     pub(crate) fn record_object(&self, name: String) {
+        self.record_objects(vec![name]);
+    }
+
+    /// Records several objects as [`Self::record_object`] does one.
+    pub(crate) fn record_objects(&self, names: Vec<String>) {
         let mut outcome = self.lock();
         outcome.is_done = true;
-        outcome.objects_total = 1;
-        outcome.objects = vec![name];
+        outcome.objects_total = names.len();
+        outcome.objects = names;
     }
 
     /// Records the reason of the change from the request body, for requests without the header

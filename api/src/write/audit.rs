@@ -200,6 +200,24 @@ impl AuditLog {
         record(&QueuedEntry { entry: entry(number, origin, outcome, answered), pool: AuditPool::Changes })
     }
 
+    /// Stores the audit entry of a change that a command of `tidegate-api` made to the store without a server. `command` stands
+    /// in place of the path, and `objects` names what was changed, and how.
+    ///
+    /// # Errors
+    /// Returns an error if the store cannot read its newest entry or cannot store the new one.
+    pub(crate) async fn add_command(
+        store: &dyn Store,
+        origin: Origin,
+        (command, objects): (&str, Vec<String>),
+        (at, revision): (Timestamp, Revision),
+    ) -> Result<(), StoreError> {
+        let log = Self::of(store).await?;
+        let draft = AuditDraft::new(Method::POST, command.to_owned());
+        draft.record_objects(objects);
+        let record = log.accepted(origin, &draft, (at, revision));
+        store.put_audit(&[record]).await
+    }
+
     /// Queues the audit entry of a request, unless the route is not audited or the entry was already committed
     /// with the write.
     pub(crate) fn add(&self, route: &str, caller: &Caller, answered: AuditResponse) {

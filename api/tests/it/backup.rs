@@ -181,6 +181,16 @@ async fn a_backup_is_restored_after_it_was_said_what_that_means() {
         let first = lines.next().await.unwrap();
         assert!(first.contains("\"full\""), "{old}: {first}");
     }
+    // The audit log says who restored which backup, and what the store had before.
+    let (_, audit) = server.call("GET", "/v1/audit?limit=1", None).await;
+    let entry = &audit["items"][0];
+    assert_eq!(
+        (&entry["path"], &entry["maker"]),
+        (&json!("tidegate-api store restore"), &json!("server")),
+        "{audit}"
+    );
+    let objects = entry["objects"].to_string();
+    assert!(objects.contains(&file) && objects.contains(&before.0.to_string()), "{objects}");
     let (status, _) =
         server.call("POST", "/v1/nodes", Some(json!({ "metadata": { "name": "n3" }, "spec": {} }))).await;
     assert_eq!(status, 201);

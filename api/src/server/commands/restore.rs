@@ -6,12 +6,20 @@
 use std::io::{BufRead, IsTerminal, Read, Write};
 
 use anyhow::{Context, bail, ensure};
-use store::{Contents, StoreState, backup::Backup};
+use model::{
+    cluster::history::Origin,
+    primitives::quantity::{Position, Timestamp},
+};
+use nix::unistd::{Uid, User};
+use store::{Contents, Store, StoreState, backup::Backup};
 
 use super::{Restore, difference::Difference, files, say};
-use crate::base::{
-    clock_and_random::{Source, System},
-    config::Config,
+use crate::{
+    base::{
+        clock_and_random::{Source, System},
+        config::Config,
+    },
+    write::audit::AuditLog,
 };
 
 /// Key prefix of join tokens in the vault. Restored join tokens are dropped, because they are valid for one use
@@ -44,12 +52,29 @@ pub(super) async fn run(config: &Config, Restore { from, dry_run, yes }: &Restor
     }
     confirm(&format!("put this in place of what {url} keeps at {at}"), *yes)?;
     let restored = store.replace(at, &contents, taken.epoch, now).await.context("nothing was restored")?;
+    let backup = format!("{} (made {made_at} of {taken})", from.display());
+    let traced = record(&*store, backup, (at, restored), now).await;
     let read = Contents::of(&*store, true).await;
     store.resign().await;
     let (_, read) = read.context("what was restored cannot be read back")?;
     ensure!(read == contents, "the contents of {url} differ from the backup: restore again");
+    traced.context("the backup is restored, but its audit entry cannot be stored")?;
     say(&format!("restored; the store is at {restored}: agents and watches resynchronize"))?;
     say("tokens and certificates that were revoked after the backup are valid again: revoke them again")
+}
+
+/// Stores an audit entry of the restore with the system user, the backup, and the positions before and after it.
+async fn record(
+    store: &dyn Store,
+    backup: String,
+    (before, after): (Position, Position),
+    now: Timestamp,
+) -> Result<(), store::StoreError> {
+    let user = Uid::current();
+    let name = User::from_uid(user).ok().flatten().map_or_else(|| user.to_string(), |found| found.name);
+    let origin = Origin { author: format!("system user {name}"), ..Origin::server() };
+    let objects = vec![format!("backup {backup}"), format!("store at {before}, now at {after}")];
+    AuditLog::add_command(store, origin, ("tidegate-api store restore", objects), (now, after.revision)).await
 }
 
 /// Prompts the user to confirm `action` at the terminal, unless `--yes` is given. Returns an error if
