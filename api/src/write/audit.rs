@@ -59,6 +59,10 @@ const FIXES: &str = "/v1/nodes/{node}/fixes";
 /// are audited only if they are forbidden.
 const WITHOUT_CHANGE: [&str; 3] =
     ["/v1/plan", "/v1/dns/servers/{server}/report", "/v1/http/gateways/{gateway}/report"];
+/// Number of entries that are read from the store at once to find those that a filter matches.
+const EXAMINED_AT_ONCE: usize = 1000;
+/// Maximum number of entries that are examined for one page of a filtered listing, which takes some ten milliseconds.
+const EXAMINED_MAX: usize = 5000;
 /// Maximum length in bytes of the path in an entry. The paths of all routes are shorter.
 const PATH_BYTES_MAX: usize = 2048;
 
@@ -108,7 +112,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// Result of an audited request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Decision {
     /// The request succeeded, or the requested state already existed.
@@ -117,6 +121,30 @@ pub(crate) enum Decision {
     Refused,
     /// The server failed. The change may or may not have taken effect.
     Failed,
+}
+
+/// Conditions that an audit entry must meet to be listed; those that are absent are met by all entries.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct AuditFilter {
+    /// Name of the author.
+    pub(crate) author: Option<String>,
+    /// One of the objects of the entry, as kind and name, in upper or lower case.
+    pub(crate) object: Option<String>,
+    /// Result of the request.
+    pub(crate) decision: Option<Decision>,
+}
+
+impl AuditFilter {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn matches(&self, entry: &AuditEntry) -> bool {
+        let has = |object: &String| entry.objects.iter().any(|each| each.eq_ignore_ascii_case(object));
+        self.author.as_ref().is_none_or(|author| *author == entry.origin.author)
+            && self.object.as_ref().is_none_or(has)
+            && self.decision.is_none_or(|decision| decision == entry.decision)
+    }
 }
 
 /// Audit log: the sequence number of the last entry, and the queue of entries to be stored.
@@ -287,8 +315,36 @@ impl AuditLog {
         }
     }
 
-    /// Returns audit entries, newest first. If `after` is given, only those with a lower sequence number.
+    /// Returns the audit entries that a filter matches, newest first. If `after` is given, only those with a lower sequence
+    /// number. The result has less than `limit` entries and a following page if [`EXAMINED_MAX`] entries were examined.
     pub(crate) async fn list(
+        &self,
+        store: &dyn Store,
+        (after, filter): (Option<u64>, &AuditFilter),
+        limit: usize,
+    ) -> Result<ListPage<AuditEntry, u64>, StoreError> {
+        let mut after = after;
+        let (mut items, mut examined) = (Vec::new(), 0);
+        loop {
+            let page =
+                self.page(store, after, if filter.is_empty() { limit } else { EXAMINED_AT_ONCE }).await?;
+            examined += page.items.len();
+            after = page.more_after;
+            for entry in page.items.into_iter().filter(|entry| filter.matches(entry)) {
+                if items.len() == limit {
+                    let more_after = items.last().map(|last: &AuditEntry| last.number);
+                    return Ok(ListPage { items, more_after });
+                }
+                items.push(entry);
+            }
+            if after.is_none() || filter.is_empty() || examined >= EXAMINED_MAX {
+                return Ok(ListPage { items, more_after: after });
+            }
+        }
+    }
+
+    /// Returns audit entries, newest first. If `after` is given, only those with a lower sequence number.
+    async fn page(
         &self,
         store: &dyn Store,
         after: Option<u64>,

@@ -53,6 +53,28 @@ async fn the_audit_log_outlives_the_server_and_pages_through_all_of_it() {
     assert_eq!(before[0]["revision"], 2);
     assert_eq!((&before[3]["revision"], &before[3]["objects"]), (&json!(1), &json!(["Service default/a"])));
     assert_eq!((&before[1]["dryRun"], &before[2]["code"]), (&json!(true), &json!("AlreadyExists")));
+    for (query, count) in [
+        ("decision=refused", 1),
+        ("decision=accepted", 3),
+        ("decision=failed", 0),
+        ("object=service%20Default/a&decision=accepted", 3),
+        ("object=Service%20default/b", 0),
+        ("author=unknown", 4),
+        ("author=ann", 0),
+    ] {
+        let (found, token) = audit(&server, &format!("?{query}")).await;
+        assert_eq!((found.len(), token), (count, None), "{query}");
+    }
+    let (found, token) = audit(&server, "?decision=accepted&limit=2").await;
+    assert_eq!(said(&found), expected[..2], "the newest");
+    let next = format!("?decision=accepted&limit=2&continue={}", token.unwrap());
+    let (found, token) = audit(&server, &next).await;
+    assert_eq!((said(&found), token), (vec![expected[3].to_owned()], None));
+    assert_eq!(server.call("GET", "/v1/audit?decision=other", None).await.0, 400);
+    for (author, count) in [("unknown", 2), ("ann", 0)] {
+        let (_, history) = server.call("GET", &format!("/v1/history?author={author}"), None).await;
+        assert_eq!(history["items"].as_array().unwrap().len(), count, "{author}: {history}");
+    }
     server.running.stop().await;
 
     let server = support::start_on(settings(30000..=32767), store, source).await;

@@ -33,6 +33,9 @@ pub struct History {
     /// Namespace of the object
     #[arg(short, long, default_value = "default", value_parser = Namespace::parse)]
     pub namespace: Namespace,
+    /// List only the changes of this author
+    #[arg(long, value_name = "NAME")]
+    pub author: Option<String>,
     /// Maximum number of rows, newest first
     #[arg(
         long, value_name = "N", default_value_t = LAST_DEFAULT,
@@ -66,13 +69,20 @@ impl std::str::FromStr for HistorySubject {
         if let Ok(revision) = text.parse() {
             return Ok(Self::Revision(revision));
         }
-        let (kind, name) = text
-            .split_once('/')
-            .ok_or_else(|| format!("`{text}` is neither a revision nor KIND/NAME, such as svc/web"))?;
-        let kind = parse_kind(kind)?;
-        let name = parse_name(Resource::Object(kind), name)?;
-        Ok(Self::Object(ObjectKey { kind, namespace: None, name }))
+        if !text.contains('/') {
+            return Err(format!("`{text}` is neither a revision nor KIND/NAME, such as svc/web"));
+        }
+        parse_object(text).map(Self::Object)
     }
+}
+
+/// Parses KIND/NAME; the namespace is given separately.
+fn parse_object(text: &str) -> Result<ObjectKey, String> {
+    let (kind, name) =
+        text.split_once('/').ok_or_else(|| format!("`{text}` is not KIND/NAME, such as svc/web"))?;
+    let kind = parse_kind(kind)?;
+    let name = parse_name(Resource::Object(kind), name)?;
+    Ok(ObjectKey { kind, namespace: None, name })
 }
 
 /// Arguments of `rollback`.
@@ -98,6 +108,18 @@ pub struct Rollback {
 /// Arguments of `audit`.
 #[derive(Debug, Clone, Args)]
 pub struct Audit {
+    /// List only the requests about this object, as KIND/NAME
+    #[arg(value_name = "KIND/NAME", value_parser = parse_object)]
+    pub object: Option<ObjectKey>,
+    /// Namespace of the object
+    #[arg(short, long, default_value = "default", value_parser = Namespace::parse)]
+    pub namespace: Namespace,
+    /// List only the requests of this author
+    #[arg(long, value_name = "NAME")]
+    pub author: Option<String>,
+    /// List only the requests with this result
+    #[arg(long, value_enum)]
+    pub decision: Option<AuditResult>,
     /// Maximum number of rows, newest first
     #[arg(
         long, value_name = "N", default_value_t = LAST_DEFAULT,
@@ -110,6 +132,28 @@ pub struct Audit {
     /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: PastOutput,
+}
+
+/// Result of a request in the audit log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AuditResult {
+    /// The request succeeded
+    Accepted,
+    /// The request was rejected and changed nothing
+    Refused,
+    /// The server failed
+    Failed,
+}
+
+impl AuditResult {
+    /// Returns the value of the query parameter.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 /// Output formats of `history` and `audit`.

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use model::kinds::resource::ObjectKey;
 use serde_json::Value;
 
 use super::{document, now};
 use crate::{
     args::{
         Document,
-        history::{Audit, History, HistorySubject, PastOutput},
+        history::{Audit, AuditResult, History, HistorySubject, PastOutput},
     },
     client::{Client, Request},
     error::{ExitCode, Failure},
@@ -24,14 +25,14 @@ pub(crate) async fn run(
     arguments: History,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let History { subject, namespace, last, rules, watch, output } = arguments;
+    let History { subject, namespace, author, last, rules, watch, output } = arguments;
     if rules && !matches!(subject, Some(HistorySubject::Revision(_))) {
         return Err(Failure::usage(
             "which change?",
             "--rules requires a revision: `tidegate history REVISION --rules`",
         ));
     }
-    let request = Request::get("/v1/history").query("limit", Some(last.to_string()));
+    let request = Request::get("/v1/history").query("limit", Some(last.to_string())).query("author", author);
     let request = match subject {
         Some(HistorySubject::Revision(_)) if watch => {
             return Err(Failure::usage("a change does not change", "omit the revision or -w"));
@@ -135,10 +136,23 @@ pub(crate) async fn audit(
     arguments: Audit,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let Audit { last, watch: _, output } = arguments;
-    let listing = audit_pages(client, last).await?;
+    let Audit { object, namespace, author, decision, last, watch: _, output } = arguments;
+    let object = object.map(|ObjectKey { kind, name, .. }| {
+        let namespace = if kind.is_namespaced() { format!("{namespace}/") } else { String::new() };
+        format!("{kind} {namespace}{name}")
+    });
+    let is_filtered = object.is_some() || author.is_some() || decision.is_some();
+    let request = Request::get("/v1/audit")
+        .query("author", author)
+        .query("object", object)
+        .query("decision", decision.map(AuditResult::as_str));
+    let listing = audit_pages(client, &request, last).await?;
     if output == PastOutput::Table && items(&listing, "/items").is_empty() {
-        terminal.note("the audit log is empty");
+        terminal.note(if is_filtered {
+            "no entry of the audit log matches"
+        } else {
+            "the audit log is empty"
+        });
         return Ok(ExitCode::Success);
     }
     let style = terminal.style;
@@ -146,12 +160,12 @@ pub(crate) async fn audit(
 }
 
 /// Requests the newest entries of the audit log, in as many pages as needed.
-async fn audit_pages(client: &Client, last: u32) -> Result<Value, Failure> {
+async fn audit_pages(client: &Client, request: &Request, last: u32) -> Result<Value, Failure> {
     let mut entries: Vec<Value> = Vec::new();
     let mut token: Option<String> = None;
     loop {
         let left = usize::try_from(last).unwrap_or(usize::MAX) - entries.len();
-        let request = Request::get("/v1/audit").query("limit", Some(left.min(PAGE_MAX).to_string()));
+        let request = request.clone().query("limit", Some(left.min(PAGE_MAX).to_string()));
         let mut listing = client.send(request.query("continue", token)).await?;
         entries.extend(items(&listing, "/items").iter().take(left).cloned());
         token = continue_token(&listing);

@@ -69,6 +69,9 @@ struct RevisionsQuery {
     /// Name of an object. Only writes that changed an object of this name are returned. Default: all names.
     #[param(value_type = Option<String>, max_length = 253)]
     name: Option<Name>,
+    /// Name of the author. Only writes of this author are returned. Default: all authors.
+    #[param(max_length = 260, example = "ann")]
+    author: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -153,12 +156,12 @@ async fn list(
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
-    let RevisionsQuery { limit: rows, continue_token, kind, namespace, name } = query;
+    let RevisionsQuery { limit: rows, continue_token, kind, namespace, name, author } = query;
     let rows = limit(rows)?;
-    let moment = Moment::new("HistoryList", &format!("{kind:?} {namespace:?} {name:?}"));
+    let moment = Moment::new("HistoryList", &format!("{kind:?} {namespace:?} {name:?} {author:?}"));
     let before: Option<Revision> = moment.resume(continue_token.as_deref())?;
     let filter = ObjectFilter { kind, namespace, name };
-    let (mut heads, floor) = visible_page(&app, caller.access(), before, filter, rows).await?;
+    let (mut heads, floor) = visible_page(&app, (caller.access(), author), before, filter, rows).await?;
     let mut more_after = (heads.len() > rows).then(|| heads[rows - 1].revision);
     heads.truncate(rows);
     let rendered = move || {
@@ -179,12 +182,12 @@ async fn list(
     app.render(&caller, rendered).await
 }
 
-/// Returns the history entries before a revision that match a filter and that the caller may see, newest first,
+/// Returns the history entries before a revision that match a filter and an author, and that the caller may see, newest first,
 /// and the revision at which the history begins. The list has more than `rows` entries if there is a next page.
 /// Entries that the caller may not see do not count, because otherwise the page token would reveal them.
 async fn visible_page(
     app: &Shared,
-    access: &Access,
+    (access, author): (&Access, Option<String>),
     mut before: Option<Revision>,
     filter: ObjectFilter,
     rows: usize,
@@ -197,7 +200,9 @@ async fn visible_page(
         let page = app.store.history(&query).await.map_err(unavailable)?;
         let is_last = page.heads.len() < limit;
         before = page.heads.last().map(|head| head.revision).or(before);
-        heads.extend(page.heads.into_iter().filter_map(|head| visible(access, head)));
+        let is_by_author =
+            |head: &RevisionHead| author.as_ref().is_none_or(|author| head.origin.author == *author);
+        heads.extend(page.heads.into_iter().filter(is_by_author).filter_map(|head| visible(access, head)));
         if is_last || heads.len() > rows {
             return Ok((heads, page.floor));
         }
