@@ -115,6 +115,9 @@ pub(crate) struct ListQuery {
     label_selector: Option<String>,
 }
 
+/// Maximum number of characters of an author's name in a query.
+pub(crate) const AUTHOR_LENGTH_MAX: usize = 260;
+
 /// Query of a listing without label selector.
 #[derive(Debug, Clone, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -232,6 +235,20 @@ pub(crate) fn limit(given: Option<u32>) -> Result<usize, Problem> {
             "query parameter: `limit` must be from 1 to {LIMIT_MAX}, not {limit}"
         )))
     }
+}
+
+/// Returns the value of a query parameter with text. One with more than `length_max` characters is a problem.
+pub(crate) fn text(
+    name: &'static str,
+    given: Option<String>,
+    length_max: usize,
+) -> Result<Option<String>, Problem> {
+    if given.as_ref().is_some_and(|text| text.chars().nth(length_max).is_some()) {
+        return Err(Problem::bad_request(format!(
+            "query parameter: `{name}` must have at most {length_max} characters"
+        )));
+    }
+    Ok(given)
 }
 
 /// Parses a label selector; `None` matches all objects.

@@ -229,7 +229,7 @@ impl AuditLog {
     }
 
     /// Stores the audit entry of a change that a command of `tidegate-api` made to the store without a server. `command` stands
-    /// in place of the path, and `objects` names what was changed, and how.
+    /// in place of the path, and `objects` names the changed things with the details.
     ///
     /// # Errors
     /// Returns an error if the store cannot read its newest entry or cannot store the new one.

@@ -70,6 +70,11 @@ async fn the_audit_log_outlives_the_server_and_pages_through_all_of_it() {
     let next = format!("?decision=accepted&limit=2&continue={}", token.unwrap());
     let (found, token) = audit(&server, &next).await;
     assert_eq!((said(&found), token), (vec![expected[3].to_owned()], None));
+    for (query, length) in [("audit?author", 261), ("audit?object", 401), ("history?author", 261)] {
+        let path = |length| format!("/v1/{query}={}", "x".repeat(length));
+        assert_eq!(server.call("GET", &path(length - 1), None).await.0, 200, "{query}");
+        assert_eq!(server.call("GET", &path(length), None).await.0, 400, "{query}");
+    }
     assert_eq!(server.call("GET", "/v1/audit?decision=other", None).await.0, 400);
     for (author, count) in [("unknown", 2), ("ann", 0)] {
         let (_, history) = server.call("GET", &format!("/v1/history?author={author}"), None).await;

@@ -181,7 +181,7 @@ async fn a_backup_is_restored_after_it_was_said_what_that_means() {
         let first = lines.next().await.unwrap();
         assert!(first.contains("\"full\""), "{old}: {first}");
     }
-    // The audit log says who restored which backup, and what the store had before.
+    // The audit log names the author of the restore, the backup, and the position before it.
     let (_, audit) = server.call("GET", "/v1/audit?limit=1", None).await;
     let entry = &audit["items"][0];
     assert_eq!(

@@ -13,13 +13,16 @@ use crate::{
     },
     http::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
-        params::{ApiQuery, limit},
+        params::{AUTHOR_LENGTH_MAX, ApiQuery, limit, text},
         schema,
     },
     security::{Permission, Subject, Verb},
     state::paging::{Moment, shortened},
     write::audit::{AuditFilter, Decision},
 };
+
+/// Maximum number of characters of an object in a query: more than the longest name with its kind and namespace.
+const OBJECT_LENGTH_MAX: usize = 400;
 
 /// Query of the audit listing.
 #[derive(Debug, Clone, Deserialize, IntoParams)]
@@ -73,6 +76,8 @@ async fn list(
     let form = form(&headers)?;
     let AuditQuery { limit: rows, continue_token, author, object, decision } = query;
     let rows = limit(rows)?;
+    let author = text("author", author, AUTHOR_LENGTH_MAX)?;
+    let object = text("object", object, OBJECT_LENGTH_MAX)?;
     let filter = AuditFilter { author, object, decision };
     let moment = Moment::new("AuditList", &format!("{filter:?}"));
     let after: Option<u64> = moment.resume(continue_token.as_deref())?;

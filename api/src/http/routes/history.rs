@@ -33,7 +33,7 @@ use crate::{
     },
     http::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
-        params::{ApiPath, ApiQuery, NoQuery, limit},
+        params::{AUTHOR_LENGTH_MAX, ApiPath, ApiQuery, NoQuery, limit, text},
         plans::{self, Past},
         schema,
     },
@@ -158,6 +158,7 @@ async fn list(
     let form = form(&headers)?;
     let RevisionsQuery { limit: rows, continue_token, kind, namespace, name, author } = query;
     let rows = limit(rows)?;
+    let author = text("author", author, AUTHOR_LENGTH_MAX)?;
     let moment = Moment::new("HistoryList", &format!("{kind:?} {namespace:?} {name:?} {author:?}"));
     let before: Option<Revision> = moment.resume(continue_token.as_deref())?;
     let filter = ObjectFilter { kind, namespace, name };
