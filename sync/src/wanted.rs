@@ -19,7 +19,7 @@ pub struct DesiredObjects {
 /// State on the server of the objects of a source, which the engine publishes to the source.
 #[derive(Debug, Clone, Default)]
 pub struct ObservedObjects {
-    /// Objects as stored by the server, including their statuses, by key.
+    /// Objects as stored by the server, including their statuses, by key. Workloads are null.
     pub objects: OrdMap<ObjectKey, Value>,
     /// Rejection messages, by key of the desired object that could not be written.
     pub refused: OrdMap<ObjectKey, String>,

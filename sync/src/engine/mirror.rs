@@ -18,7 +18,7 @@ use serde_json::Value;
 pub struct Own {
     /// Object as decoded from the server's response.
     pub object: Arc<Object>,
-    /// Object as stored by the server, including its status.
+    /// Object as stored by the server, including its status; null for Workloads.
     pub published: Value,
 }
 
@@ -43,6 +43,8 @@ pub fn own(source: &Label, published: Value) -> Option<(ObjectKey, Own)> {
         }
     };
     let is_own = object.metadata.apply_set.as_ref().map(Name::as_str) == Some(source.as_str());
+    // A source may have tens of thousands of Workloads, and no source reads their status.
+    let published = if object.as_workload().is_some() { Value::Null } else { published };
     is_own.then(|| (object.key(), Own { object: Arc::new(object), published }))
 }
 

@@ -96,7 +96,7 @@ pub struct WriteBackInput {
 pub struct ClusterState {
     settings: Settings,
     around: Surroundings,
-    /// Objects of the cluster by kind and name, without managed fields.
+    /// Objects of the cluster by kind and name, without managed fields. Pods are packed.
     objects: BTreeMap<Resource, BTreeMap<Id, Value>>,
     /// Ids of the EndpointSlices of each Service, by Service id.
     slices: BTreeMap<Id, BTreeSet<Id>>,
@@ -240,10 +240,10 @@ impl ClusterState {
     /// replaced by others.
     fn list(&mut self, resource: Resource, objects: Vec<Value>, touched: &mut BTreeSet<Id>) {
         let listed: BTreeMap<Id, String> =
-            objects.iter().map(|object| (Id::of(object), text(object, UID))).collect();
+            objects.iter().map(|object| (Id::of(object), uid(object))).collect();
         let known = self.objects.get(&resource);
         let is_same = |id: &Id| {
-            let uid = known.and_then(|known| known.get(id)).map(|object| text(object, UID));
+            let uid = known.and_then(|known| known.get(id)).map(uid);
             uid.is_some() && listed.get(id) == uid.as_ref()
         };
         let all: BTreeSet<Id> = known.into_iter().flatten().map(|(id, _)| id.clone()).collect();
@@ -279,6 +279,9 @@ impl ClusterState {
             metadata.remove("managedFields");
         }
         let id = Id::of(&object);
+        if resource == Resource::Pod {
+            object = policy::packed_pod(&object);
+        }
         let known = self.objects.entry(resource).or_default();
         if known.get(&id) == Some(&object) {
             return;
@@ -544,6 +547,11 @@ pub fn needed(is_metallb: bool, is_nodes: bool) -> Vec<Resource> {
 fn service_of(slice: &Value) -> Option<Id> {
     let name = slice.pointer("/metadata/labels")?.get(SERVICE_NAME_LABEL)?.as_str()?;
     Some(Id { namespace: text(slice, "/metadata/namespace"), name: name.to_owned() })
+}
+
+/// Returns the UID of an object, which may be a packed Pod.
+fn uid(object: &Value) -> String {
+    policy::unpacked_pod(object).map_or_else(|| text(object, UID), |pod| text(&pod, UID))
 }
 
 fn labels(object: &Value) -> Labels {

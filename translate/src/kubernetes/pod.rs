@@ -28,26 +28,11 @@ pub fn reduced_pod(pod: &Value) -> Value {
     let mut metadata =
         picked(pod.get("metadata"), &["name", "namespace", "uid", "labels", "deletionTimestamp"]);
     let mut spec = picked(pod.get("spec"), &["nodeName", "hostNetwork"]);
-    let ports = |container: &Value| {
-        let named = items(container, "/ports").iter().filter(|port| !text(port, "/name").is_empty());
-        let named =
-            named.map(|port| Value::Object(picked(Some(port), &["name", "containerPort", "protocol"])));
-        named.collect::<Vec<_>>()
-    };
-    let containers = items(pod, "/spec/containers").iter().map(|one| (None, ports(one)));
-    let sidecars = items(pod, "/spec/initContainers").iter().filter(|one| is_sidecar(one));
-    let sidecars = sidecars.map(|one| (one.get("restartPolicy"), ports(one)));
-    for (field, all) in
-        [("containers", containers.collect::<Vec<_>>()), ("initContainers", sidecars.collect())]
-    {
-        let all = all.into_iter().filter(|(_, ports)| !ports.is_empty());
-        let all: Vec<_> = all
-            .map(|(policy, ports)| match policy {
-                Some(policy) => json!({ "restartPolicy": policy, "ports": ports }),
-                None => json!({ "ports": ports }),
-            })
-            .collect();
-        if !all.is_empty() {
+    for (field, keys) in [("containers", &["ports"][..]), ("initContainers", &["restartPolicy", "ports"])] {
+        let is_read = |container: &&Value| field == "containers" || is_sidecar(container);
+        let reduce = |container: &Value| reduced_container(Some(container).filter(is_read), keys);
+        let all: Vec<_> = items(pod, &format!("/spec/{field}")).iter().map(reduce).collect();
+        if all.iter().any(|container| *container != json!({})) {
             spec.insert(field.to_owned(), Value::Array(all));
         }
     }
@@ -59,6 +44,17 @@ pub fn reduced_pod(pod: &Value) -> Value {
         fields.retain(|_, value| !value.is_null());
     }
     json!({ "metadata": metadata, "spec": spec, "status": status })
+}
+
+/// Returns a container with its named ports. Others become empty, so that findings name the position of a port.
+fn reduced_container(container: Option<&Value>, keys: &[&str]) -> Value {
+    let mut reduced = picked(container, keys);
+    let Some(ports) = reduced.get_mut("ports").and_then(Value::as_array_mut) else { return json!({}) };
+    for port in &mut *ports {
+        let named = Some(&*port).filter(|port| !text(port, "/name").is_empty());
+        *port = Value::Object(picked(named, &["name", "containerPort", "protocol"]));
+    }
+    if ports.iter().all(|port| *port == json!({})) { json!({}) } else { Value::Object(reduced) }
 }
 
 fn picked(value: Option<&Value>, keys: &[&str]) -> Map<String, Value> {

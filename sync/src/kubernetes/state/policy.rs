@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::Value;
+
 use super::{ClusterState, Id};
 use crate::kubernetes::{resource::Resource, translate as translation};
 
@@ -16,8 +18,8 @@ pub(super) struct PolicySide {
 
 impl ClusterState {
     pub(super) fn pod(&mut self, id: &Id) {
-        let pod = self.get(Resource::Pod, id);
-        let made = pod.map(|pod| translation::pod(&self.settings, pod)).unwrap_or_default();
+        let pod = self.get(Resource::Pod, id).and_then(unpacked_pod);
+        let made = pod.map(|pod| translation::pod(&self.settings, &pod)).unwrap_or_default();
         self.take(Resource::Pod, id, made);
     }
 
@@ -40,4 +42,15 @@ impl ClusterState {
             self.network_policy(&id);
         }
     }
+}
+
+/// Returns the fields of a Pod that are read, as text: each map of a JSON value takes hundreds of bytes, and a cluster may have
+/// tens of thousands of Pods.
+pub(super) fn packed_pod(pod: &Value) -> Value {
+    Value::String(translation::reduced_pod(pod).to_string())
+}
+
+/// Returns the Pod of a packed one; `None` for other objects.
+pub(super) fn unpacked_pod(packed: &Value) -> Option<Value> {
+    serde_json::from_str(packed.as_str()?).ok()
 }
