@@ -58,6 +58,7 @@ pub(crate) fn check(stage: &Stage) {
     })
     .unwrap();
     answers();
+    assert_eq!(stage.unit("tidegate-dns", "StartLimitIntervalUSec"), "0", "systemd starts it again forever");
     run("systemctl stop tidegate-api; systemctl restart tidegate-dns");
     answers();
     run("systemctl start tidegate-api");
