@@ -9,12 +9,21 @@ use std::{
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrIn6, bind, listen, socket,
 };
-use tokio::{io::AsyncWriteExt, net::TcpStream, runtime::Runtime};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    runtime::Runtime,
+};
 
 use crate::support::Namespace;
 
 /// Maximum size of an echoed datagram.
 pub const DATAGRAM_BYTES_MAX: usize = 16 * 1024;
+
+/// Size of the buffer of a connection in bytes, and its size as soon as a client has filled it. A long transfer in small
+/// pieces takes most of its time for system calls, above all in a guest VM.
+const BUFFER_BYTES: usize = 4 * 1024;
+const LARGE_BUFFER_BYTES: usize = 256 * 1024;
 
 pub struct Servers {
     runtime: Runtime,
@@ -92,9 +101,22 @@ async fn serve_streams(listener: TcpListener, name: &'static str) {
 async fn serve_stream(mut stream: TcpStream, peer: SocketAddr, name: &'static str) {
     let Ok(own) = stream.local_addr() else { return };
     if stream.write_all(banner(name, peer, own.port()).as_bytes()).await.is_ok() {
-        let (mut from, mut to) = stream.split();
-        let _ = tokio::io::copy(&mut from, &mut to).await;
-        let _ = to.shutdown().await;
+        let _ = echo(&mut stream).await;
+        let _ = stream.shutdown().await;
+    }
+}
+
+async fn echo(stream: &mut TcpStream) -> std::io::Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        let length = stream.read(&mut buffer).await?;
+        if length == 0 {
+            return Ok(());
+        }
+        stream.write_all(&buffer[..length]).await?;
+        if length == BUFFER_BYTES {
+            buffer.resize(LARGE_BUFFER_BYTES, 0);
+        }
     }
 }
 
