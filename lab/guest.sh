@@ -68,11 +68,13 @@ while :; do
   done
   sleep 0.5
 done
+cc -O2 -shared -fPIC -o "$work/registers.so" "$(dirname "$0")/guest-registers.c"
 set -m
 # Whatever runs beside it waits for packets and clocks; it only computes. Its kernel and its programs are processes that
 # wait for each other at each system call, which takes about half of the processor time if both are on one CPU. Early
 # terminals and the comparison of RAID algorithms would take most of the time of its boot.
-nice -n 5 taskset --cpu-list "$cpu" timeout --signal=KILL "${GUEST_TIMEOUT:-900}" linux.uml mem="${GUEST_MEMORY:-1024M}" rootfstype=hostfs rootflags=/ rw \
+nice -n 5 taskset --cpu-list "$cpu" timeout --signal=KILL "${GUEST_TIMEOUT:-900}" \
+  env LD_PRELOAD="$work/registers.so" linux.uml mem="${GUEST_MEMORY:-1024M}" rootfstype=hostfs rootflags=/ rw \
   init="$work/init" pty.legacy_count=0 initcall_blacklist=raid6_select_algo con=null con0=fd:0,fd:1 quiet </dev/null >"$work/console" 2>"$work/boot" 9>&- &
 guest=$!
 set +m
