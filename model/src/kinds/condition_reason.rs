@@ -129,7 +129,7 @@ pub enum ConditionReason {
 
     /// The Service requires no packet rules.
     NothingToProgram,
-    /// No Node exists, or no agent has reported the networks of its Node.
+    /// No Node exists, or no agent has reported for one.
     #[strum(message = "Start `tidegate-agent` on a machine.")]
     NoNodes,
     /// All Nodes have programmed the Service and verified it by reading the kernel.

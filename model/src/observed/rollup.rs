@@ -110,6 +110,13 @@ impl NodeView<'_> {
     pub const fn is_reporting(&self) -> bool {
         self.is_connected && !self.has_left
     }
+
+    /// Returns true if an agent has ever reported for the Node. A Node without an agent programs nothing, and the status of
+    /// Services does not wait for it.
+    #[must_use]
+    pub const fn has_agent(&self) -> bool {
+        self.report.is_some() || self.last_report.is_some()
+    }
 }
 
 /// Views (lease state and last report) of all Nodes, with indices. With these, the time to compute the status
@@ -123,7 +130,7 @@ pub struct NodeViews<'a> {
     received: Vec<Position>,
     applied: Vec<Position>,
     verified: Vec<Position>,
-    /// Indices into `views`, ordered by the position that the Node has verified, oldest first.
+    /// Indices into `views` of the Nodes with an agent, ordered by the position that the Node has verified, oldest first.
     by_verified: Vec<usize>,
     /// Indices into `views` of the Nodes on which each Service failed.
     failing: BTreeMap<&'a ServiceKey, Vec<usize>>,
@@ -143,7 +150,8 @@ impl<'a> NodeViews<'a> {
         let received = sorted(&|report| report.received);
         let applied = sorted(&|report| report.received.min(report.applied.max(report.verified)));
         let verified = sorted(&|report| report.received.min(report.verified));
-        let mut by_verified: Vec<_> = (0..views.len()).collect();
+        let mut by_verified: Vec<_> =
+            views.iter().enumerate().filter(|(_, view)| view.has_agent()).map(|(at, _)| at).collect();
         by_verified.sort_by_cached_key(|at| {
             let report = views.get(*at).and_then(|view| view.report).filter(|report| follows(report));
             report.map(|report| report.received.min(report.verified))
@@ -164,10 +172,10 @@ impl<'a> NodeViews<'a> {
     }
 
     /// Counts the Nodes that have received, programmed and verified a Service. `wanted` is the position of
-    /// the last change of the Service.
+    /// the last change of the Service. Nodes for which no agent has ever reported are not counted.
     #[must_use]
     pub fn count(&self, key: &ServiceKey, wanted: Position) -> NodeCounts {
-        let total = saturating(self.views.len());
+        let total = saturating(self.by_verified.len());
         let reached =
             |rung: &[Position]| saturating(rung.len() - rung.partition_point(|position| *position < wanted));
         let mut counts = NodeCounts {
@@ -189,7 +197,7 @@ impl<'a> NodeViews<'a> {
         }
         if counts.verified < total {
             let behind =
-                self.views.len().saturating_sub(usize::try_from(reached(&self.verified)).unwrap_or(0));
+                self.by_verified.len().saturating_sub(usize::try_from(reached(&self.verified)).unwrap_or(0));
             counts.not_verified = self.not_verified(key, wanted, behind, failing);
         }
         counts
@@ -208,7 +216,7 @@ impl<'a> NodeViews<'a> {
     ) -> BTreeMap<Name, NodeProblem> {
         let mut candidates: Vec<usize> = if behind > FEW_NODES {
             // With so many lagging Nodes, the first ten are found quickly.
-            (0..self.views.len()).collect()
+            self.by_verified.clone()
         } else {
             self.by_verified.iter().take(behind).chain(failing).copied().collect()
         };
@@ -281,7 +289,7 @@ fn problem(view: &NodeView<'_>, phase: Phase, failure: Option<&Failure>) -> Node
             None => "it has not caught up yet".to_owned(),
         },
         (None, false, Some(at)) => format!("its agent has not reported since {at}"),
-        (None, false, None) => "its agent has never reported".to_owned(),
+        (None, false, None) => "it has not reported to this control server yet".to_owned(),
     };
     NodeProblem { phase, reason: failure.map(|failure| failure.reason), message }
 }
@@ -462,7 +470,7 @@ fn programmed(spec: &ServiceSpec, counts: Option<&NodeCounts>, is_routed: bool) 
             at,
             ConditionStatus::Unknown,
             ConditionReason::NoNodes,
-            "there are no Nodes".to_owned(),
+            "no agent has reported for a Node yet".to_owned(),
         )
         .hint("start tidegate-agent on a machine");
     }

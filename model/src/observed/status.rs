@@ -195,7 +195,7 @@ const fn is_zero(number: &u32) -> bool {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeCounts {
-    /// Number of all Nodes.
+    /// Number of Nodes for which an agent has ever reported. Others program nothing.
     pub total: u32,
     /// Number of Nodes that have received the current version of the Service.
     pub received: u32,

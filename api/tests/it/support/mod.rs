@@ -174,12 +174,20 @@ impl Lines {
                 let line: Vec<u8> = self.buffer.drain(..=at).collect();
                 return Some(String::from_utf8(line).unwrap());
             }
-            let frame = tokio::time::timeout(std::time::Duration::from_secs(30), self.body.frame()).await;
-            let frame = frame.expect("the stream went silent")?.unwrap();
-            if let Ok(data) = frame.into_data() {
-                self.buffer.extend_from_slice(&data);
+            if !self.read_piece().await {
+                return None;
             }
         }
+    }
+
+    /// Reads one piece of the body, whose lines `next` returns. Returns false at the end of the stream.
+    pub(crate) async fn read_piece(&mut self) -> bool {
+        let frame = tokio::time::timeout(std::time::Duration::from_secs(30), self.body.frame()).await;
+        let Some(frame) = frame.expect("the stream went silent") else { return false };
+        if let Ok(data) = frame.unwrap().into_data() {
+            self.buffer.extend_from_slice(&data);
+        }
+        true
     }
 
     /// Returns the lines up to and including the first that contains a text.
