@@ -3,6 +3,7 @@
 pub mod addresses;
 pub mod api;
 pub mod apply;
+pub mod authority;
 pub mod backup;
 pub mod bgp;
 pub mod confirm;
@@ -267,6 +268,9 @@ pub enum Command {
     /// Manage how machines join the cluster
     #[command(subcommand, disable_help_subcommand = true)]
     Node(security::NodeCommand),
+    /// Show, rotate and retire the certificate authority that signs the certificates of agents
+    #[command(subcommand, after_help = authority::HELP, disable_help_subcommand = true)]
+    Authority(authority::Authority),
     /// Store the connection to a control server as a context
     Login(context::Login),
     /// List, choose and delete stored connections

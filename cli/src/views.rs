@@ -1,6 +1,7 @@
 //! Pure functions that format responses of the server as text.
 
 pub mod address_events;
+pub mod authority;
 pub mod bgp;
 pub mod check;
 pub mod columns;

@@ -332,6 +332,7 @@ pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: 
         health: BTreeMap::new(),
         health_complete: false,
         traffic_at: None,
+        policy: status.policy.clone(),
     }
 }
 

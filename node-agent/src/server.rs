@@ -219,6 +219,8 @@ async fn state(State(shown): State<ServedSources>) -> Json<StateAnswer> {
         events,
         traffic: _,
         traffic_at: _,
+        // Its problems are among the warnings.
+        policy: _,
     } = status;
     Json(StateAnswer {
         node,

@@ -8,7 +8,7 @@ use model::{
     primitives::quantity::Position,
     wire::{
         hold::HeldState,
-        report::{Failure, TargetTraffic},
+        report::{Failure, PolicyReport, TargetTraffic},
     },
 };
 
@@ -43,6 +43,8 @@ pub struct Status {
     pub problems: Vec<String>,
     /// Problems that do not make the agent unhealthy.
     pub warnings: Vec<String>,
+    /// Enforcement of network policy; `None` in agents without it.
+    pub policy: Option<PolicyReport>,
     /// Counters of kernel writes, summed over all backends that this process has used.
     pub kernel: KernelCounters,
     /// Allocated heap bytes of the relay process in userspace mode, from its last report; `None` in other

@@ -21,7 +21,7 @@ use crate::{
         config::Settings,
         error::{Answer, Code, Problem},
     },
-    security::{Authenticator, Caller, account::Account, ca::Authority, vault::Vault},
+    security::{Authenticator, Caller, account::Account, authority::Authority, vault::Vault},
     state::announced_cache::AnnouncedCache,
     state::plan_cache::PlanCache,
     state::{

@@ -13,7 +13,7 @@ use store::Store;
 use super::server_state::ServerState;
 use crate::{
     base::clock_and_random::Source,
-    security::{Authenticator, ca::Authority, vault::Vault},
+    security::{Authenticator, authority::Authority, vault::Vault},
     state::{
         leadership::Leadership,
         object_view::View,

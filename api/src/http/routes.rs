@@ -7,6 +7,7 @@ mod answer;
 mod apply;
 mod attachments;
 mod audit;
+mod authority;
 mod backup;
 mod bgp;
 mod certificate_keys;
@@ -114,6 +115,7 @@ pub(crate) fn router() -> Routes {
         answer::add,
         doctor::add,
         enrol::add,
+        authority::add,
         join_tokens::add,
         health::add,
         version::add,

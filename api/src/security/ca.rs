@@ -1,12 +1,8 @@
-//! Certificate authority of the cluster: signs certificates of agents, and of control servers without a
-//! configured certificate.
-//!
-//! The key is created at the first start and stored in the vault, so that all replicas share one CA. The key
-//! never leaves this module.
+//! One certificate authority (CA): signs certificates of agents, and of control servers without a configured certificate. The
+//! key of a CA never leaves this module, except as a record of the vault ([`super::authority`]).
 
 use std::net::IpAddr;
 
-use arc_swap::ArcSwap;
 use model::primitives::{name::Name, quantity::Timestamp, secret::Secret};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -14,15 +10,12 @@ use rcgen::{
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, pem::PemObject};
 use serde::{Deserialize, Serialize};
-use store::{StoreError, VaultError};
 use x509_parser::extensions::GeneralName;
 
-use super::{secrets::digest, vault::Vault};
+use super::secrets::digest;
 use crate::base::clock_and_random::Source;
 use crate::base::hex::hex;
 
-/// Key of the vault record with the CA's certificate and private key.
-const VAULT_KEY: &str = "ca/current";
 /// Lifetime of the CA certificate in seconds: ten years, longer than most machines are in service.
 const CA_LIFE_SECS: i64 = 10 * 365 * 86_400;
 /// Lifetime of a server certificate signed by the CA, in seconds. A running server renews it long before it
@@ -30,8 +23,6 @@ const CA_LIFE_SECS: i64 = 10 * 365 * 86_400;
 pub(crate) const SERVER_LIFE_SECS: i64 = 90 * 86_400;
 /// Time in seconds by which the start of a certificate's validity is backdated, to tolerate clock differences.
 pub(crate) const CLOCK_SKEW_SECS: i64 = 300;
-/// Remaining lifetime of the CA certificate in seconds below which each start of the server logs a warning.
-const CA_WARNING_SECS: i64 = 365 * 86_400;
 /// Length of a certificate's serial number in bytes: 118 of the 120 bits are random, and RFC 5280, 4.1.2.2
 /// permits 20 bytes.
 const SERIAL_BYTES: usize = 15;
@@ -41,23 +32,16 @@ const UNIX_SECONDS_MAX: u64 = 253_370_764_799;
 /// Prefix of the URI (subject alternative name) with the node name in a certificate.
 pub(crate) const NODE_URI_PREFIX: &str = "spiffe://tidegate/node/";
 
-/// Certificate authority of the cluster.
-pub(crate) struct Authority {
+/// Certificate authority with its private key.
+pub(super) struct Ca {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
     pem: String,
-    /// CA certificates and pin (hash of one certificate) by which agents verify control servers; replaced at
-    /// run time.
-    trusted: ArcSwap<ControlTrust>,
-}
-
-/// CA certificates, and the pin (hash of one certificate), by which agents verify a control server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ControlTrust {
-    /// SHA-256, in hexadecimal, of a certificate that every control server presents in its chain.
-    pub(crate) pin: String,
-    /// Trusted CA certificates, concatenated as PEM.
-    pub(crate) bundle: String,
+    /// Name in certificates that the CA signs (issuer), as DER.
+    name: Vec<u8>,
+    /// SHA-256 of the certificate in hexadecimal.
+    fingerprint: String,
+    expires: Timestamp,
 }
 
 /// Certificate that the CA signed for a node.
@@ -69,79 +53,62 @@ pub(crate) struct SignedCertificate {
     pub(crate) serial: String,
     /// Time at which the certificate expires.
     pub(crate) expires: Timestamp,
+    /// Fingerprint of the CA: SHA-256 of its certificate in hexadecimal.
+    pub(crate) authority: String,
 }
 
 /// CA as stored in the vault.
-#[derive(Serialize, Deserialize)]
-struct StoredCa {
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct StoredCa {
     key: Secret,
-    certificate: String,
+    /// Certificate of the CA as PEM.
+    pub(super) certificate: String,
 }
 
-impl Authority {
-    /// Returns the CA of the cluster from the vault. If there is none, creates and stores one; of several servers
-    /// that start at once, the first one's CA is used by all.
+impl Ca {
+    /// Loads a CA from its record in the vault.
     ///
     /// # Errors
-    /// Returns an error if the vault cannot be read or written, or if the stored CA is unusable. A stored CA
-    /// is never replaced.
-    pub(crate) async fn obtain(vault: &Vault, source: &dyn Source) -> Result<Self, StoreError> {
-        loop {
-            if vault.version(VAULT_KEY) > 0 {
-                let stored = vault.get::<StoredCa>(VAULT_KEY);
-                let (_, stored) =
-                    stored.ok_or_else(|| unusable("it does not have the format of a CA record"))?;
-                let authority = Self::of(&stored).map_err(|error| unusable(&error.to_string()))?;
-                authority.warn_of_end(source.now());
-                return Ok(authority);
-            }
-            let made = make(source).map_err(|error| unusable(&error.to_string()))?;
-            match vault.put(VAULT_KEY, 0, &made).await {
-                Ok(_) => tracing::info!("created the CA of this cluster"),
-                Err(VaultError::Stale { .. }) => {}
-                Err(VaultError::Unavailable(error)) => return Err(error),
-                Err(error @ VaultError::TooLarge { .. }) => return Err(unusable(&error.to_string())),
-            }
-        }
-    }
-
-    fn of(stored: &StoredCa) -> Result<Self, rcgen::Error> {
+    /// Returns an error if the key or the certificate is damaged. The error contains no key.
+    pub(super) fn of(stored: &StoredCa) -> Result<Self, rcgen::Error> {
         let StoredCa { key, certificate: pem } = stored;
-        let certificate = CertificateDer::from_pem_slice(pem.as_bytes())
-            .map_err(|_| rcgen::Error::CouldNotParseCertificate)?;
+        let damaged = || rcgen::Error::CouldNotParseCertificate;
+        let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|_| damaged())?;
+        let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).map_err(|_| damaged())?;
+        let name = parsed.subject().as_raw().to_vec();
+        let expires = Timestamp::from_unix_seconds(parsed.validity().not_after.timestamp());
         let issuer = Issuer::from_ca_cert_pem(pem, KeyPair::from_pem(key.reveal())?)?;
-        let trusted = ControlTrust { pin: digest(&certificate), bundle: pem.clone() };
-        Ok(Self { issuer, certificate, pem: pem.clone(), trusted: ArcSwap::from_pointee(trusted) })
-    }
-
-    fn warn_of_end(&self, now: Timestamp) {
-        let ends = x509_parser::parse_x509_certificate(&self.certificate)
-            .map(|(_, certificate)| certificate.validity().not_after.timestamp());
-        if ends.is_ok_and(|ends| ends - now.unix_seconds() < CA_WARNING_SECS) {
-            tracing::warn!("the CA of this cluster expires within a year");
-        }
+        Ok(Self { issuer, fingerprint: digest(&certificate), certificate, pem: pem.clone(), name, expires })
     }
 
     /// Returns the CA's own certificate.
-    pub(crate) fn certificate(&self) -> &CertificateDer<'static> {
+    pub(super) fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
     }
 
-    /// Returns the CAs and the pin by which agents verify control servers.
-    pub(crate) fn trusted(&self) -> ControlTrust {
-        ControlTrust::clone(&self.trusted.load())
+    /// Returns the CA's own certificate as PEM.
+    pub(super) fn pem(&self) -> &str {
+        &self.pem
     }
 
-    /// Adds `presented` to the CA certificates by which agents verify control servers, and makes it the pin.
-    /// `presented` is the last certificate of the chain that an operator has configured.
-    pub(crate) fn trust_also(&self, presented: &CertificateDer<'_>) {
-        let bundle = format!("{}{}", self.pem, to_pem(presented));
-        self.trusted.store(ControlTrust { pin: digest(presented), bundle }.into());
+    /// Returns the issuer in certificates that the CA signs, as DER.
+    pub(super) fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// Returns the SHA-256 of the CA's own certificate in hexadecimal.
+    pub(super) fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// Returns the end of validity of the CA's own certificate.
+    pub(super) fn expires(&self) -> Timestamp {
+        self.expires
     }
 
     /// Signs a certificate for this control server with the given names, and with those of the operator's
     /// certificate, if there is one. Returns the certificate chain and the private key.
-    pub(crate) fn sign_server(
+    pub(super) fn sign_server(
         &self,
         names: &[ServerName<'static>],
         configured: Option<&CertificateDer<'_>>,
@@ -163,7 +130,7 @@ impl Authority {
 
     /// Signs a certificate for a node. Only the public key comes from the signing request; the server sets
     /// all other fields.
-    pub(crate) fn sign_node(
+    pub(super) fn sign_node(
         &self,
         node: &Name,
         key: &impl PublicKeyData,
@@ -176,11 +143,13 @@ impl Authority {
         let serial = params.serial_number.as_ref().map(|serial| hex(serial.as_ref())).unwrap_or_default();
         let certificate = params.signed_by(key, &self.issuer)?;
         let expires = Timestamp::from_unix_seconds(issued.unix_seconds().saturating_add(life_secs));
-        Ok(SignedCertificate { chain: format!("{}{}", certificate.pem(), self.pem), serial, expires })
+        let (chain, authority) = (format!("{}{}", certificate.pem(), self.pem), self.fingerprint.clone());
+        Ok(SignedCertificate { chain, serial, expires, authority })
     }
 }
 
-fn make(source: &dyn Source) -> Result<StoredCa, rcgen::Error> {
+/// Creates a CA with a new key.
+pub(super) fn make(source: &dyn Source) -> Result<StoredCa, rcgen::Error> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
     // The CAs of two clusters have different names, so that a client that trusts both selects the right one.
@@ -271,8 +240,4 @@ pub(super) fn to_pem(certificate: &CertificateDer<'_>) -> String {
         rest = further;
     }
     pem + "-----END CERTIFICATE-----\n"
-}
-
-fn unusable(reason: &str) -> StoreError {
-    StoreError::Unreadable { key: VAULT_KEY.to_owned(), reason: reason.to_owned() }
 }

@@ -17,6 +17,7 @@ use store::VaultError;
 use x509_parser::{extensions::GeneralName, prelude::X509Certificate};
 
 use super::{
+    authority::Authority,
     ca::{CLOCK_SKEW_SECS, NODE_URI_PREFIX},
     identity::ClientCertificate,
     vault::Vault,
@@ -47,6 +48,9 @@ pub(crate) struct AgentRecord {
     /// Digest of the public key of the newest certificate; `None` in records of earlier releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
+    /// Fingerprint of the CA that signed the newest certificate; `None` in records of earlier releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) authority: Option<String>,
 }
 
 impl AgentRecord {
@@ -102,15 +106,23 @@ pub(crate) async fn revoke(vault: &Vault, node: &Name, now: Timestamp) -> Result
 #[derive(Clone)]
 pub(crate) struct ConnectionCertificate {
     certificate: ClientCertificate,
+    /// Name of the CA that signed the certificate, as DER.
+    issuer: Vec<u8>,
     issued: Timestamp,
     expires: Timestamp,
+    authority: Arc<Authority>,
     vault: Arc<Vault>,
     source: Arc<dyn Source>,
 }
 
 impl ConnectionCertificate {
     /// Parses the client certificate of a connection. Returns `None` if it does not contain exactly one node name.
-    pub(crate) fn read(der: &[u8], vault: &Arc<Vault>, source: &Arc<dyn Source>) -> Option<Self> {
+    pub(crate) fn read(
+        der: &[u8],
+        authority: &Arc<Authority>,
+        vault: &Arc<Vault>,
+        source: &Arc<dyn Source>,
+    ) -> Option<Self> {
         let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
         let node = node_of(&certificate)?;
         let serial = hex(certificate.raw_serial());
@@ -118,16 +130,20 @@ impl ConnectionCertificate {
         let begins = validity.not_before.timestamp().saturating_add(CLOCK_SKEW_SECS);
         Some(Self {
             certificate: ClientCertificate { node, serial },
+            issuer: certificate.issuer().as_raw().to_vec(),
             issued: Timestamp::from_unix_seconds(begins),
             expires: Timestamp::from_unix_seconds(validity.not_after.timestamp()),
+            authority: Arc::clone(authority),
             vault: Arc::clone(vault),
             source: Arc::clone(source),
         })
     }
 
-    /// Returns the certificate, or `None` if it has expired or been revoked.
+    /// Returns the certificate, or `None` if it has expired or been revoked, or if its CA is no longer trusted.
     pub(crate) fn current(&self) -> Option<&ClientCertificate> {
-        let is_current = self.expires > self.source.now()
+        let now = self.source.now();
+        let is_current = self.expires > now
+            && self.authority.trusts(&self.issuer, now)
             && record(&self.vault, &self.certificate.node).1.counts(self.issued);
         is_current.then_some(&self.certificate)
     }
@@ -137,7 +153,7 @@ impl ConnectionCertificate {
         self.issued
     }
 
-    /// Waits until the certificate expires or is revoked.
+    /// Waits until the certificate expires or is revoked, or its CA is no longer trusted.
     pub(crate) async fn ended(&self) {
         let mut changes = self.vault.changes();
         while self.current().is_some() {

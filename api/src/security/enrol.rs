@@ -24,7 +24,8 @@ use serde::{Deserialize, Serialize};
 use store::VaultError;
 
 use super::{
-    ca::{Authority, SignedCertificate},
+    authority::Authority,
+    ca::SignedCertificate,
     certificates::{self, AgentRecord, ConnectionCertificate},
     csr,
     expired::{ExpiredCertificate, ExpiredRenewal, RenewalFacts, RenewalRefusal},
@@ -107,7 +108,7 @@ pub(crate) async fn make_token(
     let expires = Timestamp::from_unix_seconds(now.unix_seconds().saturating_add(i64::from(ttl_secs)));
     let record = JoinRecord { hash: digest(secret.as_bytes()), node, labels, created: now, expires };
     vault.put(&format!("{PREFIX}{id}"), 0, &record).await.map_err(|error| unwritten(&error))?;
-    let text = Secret::new(format!("{TOKEN_PREFIX}_{id}_{secret}_{}", authority.trusted().pin));
+    let text = Secret::new(format!("{TOKEN_PREFIX}_{id}_{secret}_{}", authority.trusted(now).pin));
     Ok((id, record, text))
 }
 
@@ -221,7 +222,7 @@ pub(crate) async fn renew_expired(
     if limit_secs <= 0 {
         return Err(RenewalRefusal::Disabled.into());
     }
-    let expired = ExpiredCertificate::verify(request, authority.certificate(), source.now())?;
+    let expired = ExpiredCertificate::verify(request, &authority.roots(source.now()), source.now())?;
     let node = &expired.node;
     on_proof(node);
     let public = csr::key_of(request.csr, node).map_err(unfit)?;
@@ -260,6 +261,7 @@ async fn sign(
         })?;
         (record.serial, record.key) = (Some(signed.serial.clone()), Some(digest(public.der_bytes())));
         (record.issued, record.expires) = (Some(issued), Some(signed.expires));
+        record.authority = Some(signed.authority.clone());
         match vault.put(&certificates::key(node), version, &record).await {
             Ok(_) => return Ok(signed),
             Err(VaultError::Stale { .. }) => {}

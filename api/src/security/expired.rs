@@ -128,13 +128,13 @@ pub(crate) enum RenewalRefusal {
 }
 
 impl ExpiredCertificate {
-    /// Verifies the certificate, the signature and the time of a request. Returns the certificate.
+    /// Verifies the certificate, the signature and the time of a request. Returns the certificate. `authorities` are the trusted CAs.
     ///
     /// # Errors
     /// Returns the first reason why the request proves nothing.
     pub(crate) fn verify(
         request: ExpiredRenewal<'_>,
-        authority: &CertificateDer<'static>,
+        authorities: &[CertificateDer<'static>],
         now: Timestamp,
     ) -> Result<Self, RenewalRefusal> {
         let ExpiredRenewal { certificate, csr, time, signature } = request;
@@ -149,7 +149,7 @@ impl ExpiredCertificate {
             return Err(RenewalRefusal::Malformed);
         }
         let expires = parsed.validity().not_after.timestamp();
-        if !is_ours(&der, expires, authority) {
+        if !is_ours(&der, expires, authorities) {
             return Err(RenewalRefusal::ForeignIssuer);
         }
         let node = node_of(&parsed).ok_or(RenewalRefusal::ForeignIssuer)?;
@@ -213,15 +213,15 @@ impl ExpiredCertificate {
     }
 }
 
-/// Returns true if the CA signed the certificate for client authentication. The expiry of the certificate is not considered.
+/// Returns true if a trusted CA signed the certificate for client authentication. The expiry of the certificate is not considered.
 fn is_ours(
     certificate: &CertificateDer<'_>,
     expires_unix_secs: i64,
-    authority: &CertificateDer<'static>,
+    authorities: &[CertificateDer<'static>],
 ) -> bool {
     let Ok(unix) = u64::try_from(expires_unix_secs) else { return false };
     let mut roots = RootCertStore::empty();
-    if roots.add(authority.clone()).is_err() {
+    if authorities.iter().any(|authority| roots.add(authority.clone()).is_err()) {
         return false;
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(default_provider()));
@@ -295,7 +295,7 @@ mod tests {
     use store::Store;
 
     use super::*;
-    use crate::{base::clock_and_random::Source, security::ca::Authority, security::vault::Vault};
+    use crate::{base::clock_and_random::Source, security::authority::Authority, security::vault::Vault};
 
     /// Time at which the certificate of the tests was signed.
     const SIGNED: i64 = 1_000_000;
@@ -345,7 +345,7 @@ mod tests {
         (time, now): (i64, i64),
     ) -> Result<ExpiredCertificate, RenewalRefusal> {
         let request = ExpiredRenewal { certificate, csr: CSR, time: at(time), signature };
-        ExpiredCertificate::verify(request, authority.certificate(), at(now))
+        ExpiredCertificate::verify(request, &authority.roots(at(SIGNED)), at(now))
     }
 
     #[tokio::test]
@@ -377,8 +377,8 @@ mod tests {
         assert_eq!(refusal(&foreign, &proof(&key, &foreign, now), (now, now)), RenewalRefusal::ForeignIssuer);
         // Neither the CA's own certificate nor that of a control server identifies a node.
         let name = rustls_pki_types::ServerName::try_from("localhost").unwrap();
-        let (chain, _) = ours.sign_server(&[name], None, &At).unwrap();
-        for der in chain {
+        let signed = ours.sign_server(&[name], None, &At).unwrap();
+        for der in signed.into_iter().flat_map(|signed| signed.chain) {
             let pem = crate::security::ca::to_pem(&der);
             assert_eq!(refusal(&pem, &good, (now, now)), RenewalRefusal::ForeignIssuer);
         }
@@ -391,7 +391,7 @@ mod tests {
             time: at(now),
             signature: &good,
         };
-        let error = ExpiredCertificate::verify(changed, ours.certificate(), at(now)).unwrap_err();
+        let error = ExpiredCertificate::verify(changed, &ours.roots(at(SIGNED)), at(now)).unwrap_err();
         assert_eq!(error, RenewalRefusal::Signature, "the signature covers the CSR");
         for (late, is_taken) in [(300, true), (-300, true), (301, false), (-301, false)] {
             let found = verify(&ours, (&certificate, &good), (now, now + late));

@@ -16,6 +16,7 @@ pub(crate) mod access;
 pub(crate) mod account;
 pub(crate) mod audit_draft;
 pub(crate) mod authenticator;
+pub(crate) mod authority;
 pub(crate) mod ca;
 pub(crate) mod caller;
 pub(crate) mod certificates;

@@ -114,6 +114,8 @@ pub(crate) enum Subject {
     JoinToken,
     /// Certificates of agents.
     AgentCertificate,
+    /// Certificate authorities (CAs) that sign the certificates of agents.
+    Authority,
     /// Backups, which contain every secret of the store.
     Backup,
     /// Keys of DnsZones with their secrets, which DNS servers need.
@@ -127,7 +129,7 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    const OTHERS: [Self; 15] = [
+    const OTHERS: [Self; 16] = [
         Self::Status,
         Self::Metrics,
         Self::History,
@@ -138,6 +140,7 @@ impl Subject {
         Self::Role,
         Self::JoinToken,
         Self::AgentCertificate,
+        Self::Authority,
         Self::Backup,
         Self::DnsKey,
         Self::CertificateKey,
@@ -164,6 +167,7 @@ impl Subject {
             Self::Role => "Role",
             Self::JoinToken => "JoinToken",
             Self::AgentCertificate => "AgentCertificate",
+            Self::Authority => "Authority",
             Self::Backup => "Backup",
             Self::DnsKey => "DnsKey",
             Self::CertificateKey => "CertificateKey",

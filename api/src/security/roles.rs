@@ -42,7 +42,7 @@ pub(crate) struct Rule {
     #[schema(max_items = 256, example = json!(["get", "list", "watch"]))]
     pub(crate) verbs: Vec<String>,
     /// Kinds that the rule applies to: kinds of objects, `Status`, `Metrics`, `History`, `Audit`, `Bgp`,
-    /// `Guard`, `Token`, `Role`, `JoinToken`, `AgentCertificate`, `Backup`, `DnsKey`,
+    /// `Guard`, `Token`, `Role`, `JoinToken`, `AgentCertificate`, `Authority`, `Backup`, `DnsKey`,
     /// `CertificateKey`, or `*` for all.
     #[schema(max_items = 256, example = json!(["Service", "EndpointSet"]))]
     pub(crate) kinds: Vec<String>,

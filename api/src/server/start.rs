@@ -25,7 +25,7 @@ use crate::{
     context::server_state::{BACKUPS_MAX, FEEDS_MAX, ServerState, WATCHES_MAX},
     security::{
         AuthPolicy, Authenticator,
-        ca::Authority,
+        authority::Authority,
         oidc::{FlowKey, Verifier},
         peer_key,
         vault::{self, Vault},

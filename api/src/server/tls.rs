@@ -4,8 +4,8 @@
 //! remains in use.
 //!
 //! ```text
-//! first message of the client names our CA (RFC 8446, 4.2.4) ─▶ certificate signed by our CA
-//! any other client ─▶ certificate of the operator, if configured, else the one signed by our CA
+//! first message of the client names one of our CAs (RFC 8446, 4.2.4) ─▶ certificate signed by this CA
+//! any other client ─▶ certificate of the operator, if configured, else the one signed by our CA; after a rotation by the former one
 //! ```
 //! Agents verify servers by the CA certificates that they received when they joined. They name them, so that they keep their
 //! access when the operator changes to a certificate of another authority, or replaces that authority.
@@ -36,14 +36,17 @@ use crate::{
     base::{clock_and_random::Source, config::tls::TlsMin},
     context::server_state::ServerState,
     security::{
-        ca::{Authority, SERVER_LIFE_SECS},
+        authority::{Authority, ServerCertificate, TrustVersion, default_transition_secs},
+        ca::SERVER_LIFE_SECS,
         certificates::ConnectionCertificate,
         vault::Vault,
     },
 };
 
-/// Interval at which the task checks for changed certificate files and an expiring certificate.
+/// Interval at which the task checks for changed certificate files, changed CAs and an expiring certificate.
 const LOOK: Duration = Duration::from_secs(2);
+/// Time in seconds between two checks if a CA has to be removed or rotated.
+const TEND_SECS: u64 = 60;
 /// Maximum size of a certificate or key file in bytes. A certificate chain has a few kilobytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Protocols offered by ALPN (RFC 7301), in order of preference.
@@ -73,6 +76,14 @@ pub enum TlsError {
         /// Description of the expected contents.
         expected: &'static str,
     },
+    /// A certificate in the file of `--tls-cert-file` has expired.
+    #[error("--tls-cert-file {path} has a certificate that expired {expired}: clients reject it")]
+    Expired {
+        /// Path of the file.
+        path: PathBuf,
+        /// End of validity.
+        expired: Timestamp,
+    },
     /// Certificate and key do not match, or are of an unsupported type.
     #[error("the certificate and the key cannot be used together: {0}")]
     Unfit(rustls::Error),
@@ -101,8 +112,8 @@ struct ServerIdentity {
 
 /// Certificates of the server, one for each group of clients.
 struct ServerIdentities {
-    /// Certificate signed by our CA.
-    own: ServerIdentity,
+    /// Certificates signed by each of our CAs; clients that name no CA get the last one.
+    own: Vec<ServerCertificate>,
     /// Certificate of the operator, if configured.
     configured: Option<ServerIdentity>,
 }
@@ -110,19 +121,18 @@ struct ServerIdentities {
 /// Certificates that the server presents.
 #[derive(Debug)]
 struct CertificateResolver {
-    /// Certificate for clients that name our CA.
-    own: Arc<CertifiedKey>,
+    /// Certificates for clients that name one of our CAs, each with the name of the CA; the first one that fits is presented.
+    own: Vec<(DistinguishedName, Arc<CertifiedKey>)>,
     /// Certificate for all other clients.
     general: Arc<CertifiedKey>,
-    /// Name of our CA.
-    authority: DistinguishedName,
 }
 
 impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let mut named = hello.certificate_authorities().unwrap_or_default().iter();
-        let names_ours = named.any(|name| name.as_ref() == self.authority.as_ref());
-        Some(Arc::clone(if names_ours { &self.own } else { &self.general }))
+        let named = hello.certificate_authorities().unwrap_or_default();
+        let is_named = |ours: &DistinguishedName| named.iter().any(|name| name.as_ref() == ours.as_ref());
+        let own = self.own.iter().find(|(ours, _)| is_named(ours));
+        Some(Arc::clone(own.map_or(&self.general, |(_, certificate)| certificate)))
     }
 }
 
@@ -140,16 +150,17 @@ impl Tls {
         };
         let source = Arc::clone(&app.source);
         let (stamp, begun) = (stamp(&options).await, source.now());
+        let trust = authority.version(begun);
         let identities = obtain(&options, &authority, &*source).await?;
-        let config = configure(options.min, identities, &authority, &source)?;
+        let config = configure(options.min, identities, &source)?;
         let vault = Arc::clone(&app.vault);
         let tls = Arc::new(Self { config: ArcSwap::from_pointee(config), options, authority, vault, source });
-        let pin = tls.authority.trusted().pin;
+        let pin = tls.authority.trusted(begun).pin;
         tracing::info!(
             pin = format!("sha256:{pin}"),
             "TLS is ready; agents and clients can pin this certificate"
         );
-        tokio::spawn(look_after(Arc::downgrade(&tls), stamp, begun));
+        tokio::spawn(look_after(Arc::downgrade(&tls), (stamp, trust), begun));
         Ok(tls)
     }
 
@@ -162,13 +173,13 @@ impl Tls {
         let stream = TlsAcceptor::from(self.config.load_full()).accept(stream).await?;
         let certificates = stream.get_ref().1.peer_certificates();
         let proven = certificates
-            .and_then(|chain| ConnectionCertificate::read(chain.first()?, &self.vault, &self.source));
+            .and_then(|chain| ConnectionCertificate::read(chain.first()?, &self.authority, &self.vault, &self.source));
         Ok((stream, proven))
     }
 
     async fn renew(&self) -> Result<(), TlsError> {
         let identities = obtain(&self.options, &self.authority, &*self.source).await?;
-        self.config.store(Arc::new(configure(self.options.min, identities, &self.authority, &self.source)?));
+        self.config.store(Arc::new(configure(self.options.min, identities, &self.source)?));
         Ok(())
     }
 }
@@ -179,16 +190,24 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Replaces the server certificate when its files change or it is about to expire. Ends when `tls` is
-/// dropped.
-async fn look_after(tls: Weak<Tls>, mut in_force: Stamp, mut begun: Timestamp) {
+/// Replaces the server certificate when its files or the trusted CAs change, or when it is about to expire. Rotates the CA before
+/// it expires. Ends when `tls` is dropped.
+async fn look_after(tls: Weak<Tls>, mut in_force: (Stamp, TrustVersion), mut begun: Timestamp) {
     let mut turn = tokio::time::interval(LOOK);
     // Last unusable version of the files, and whether it was logged.
-    let mut unusable: Option<(Stamp, bool)> = None;
+    let mut unusable: Option<((Stamp, TrustVersion), bool)> = None;
+    let mut tended: Option<Timestamp> = None;
     loop {
         turn.tick().await;
         let Some(tls) = tls.upgrade() else { return };
-        let (found, now) = (stamp(&tls.options).await, tls.source.now());
+        let now = tls.source.now();
+        if tended.is_none_or(|at| now.unix_seconds().abs_diff(at.unix_seconds()) >= TEND_SECS) {
+            let TlsOptions { agent_life_secs, agent_renewal_grace_secs, .. } = tls.options;
+            let transition_secs = default_transition_secs(agent_life_secs, agent_renewal_grace_secs);
+            tls.authority.tend(transition_secs, &*tls.source).await;
+            tended = Some(now);
+        }
+        let found = (stamp(&tls.options).await, tls.authority.version(now));
         let is_old = now.unix_seconds().saturating_sub(begun.unix_seconds()) > SERVER_LIFE_SECS / 3 * 2;
         if found == in_force && !is_old {
             unusable = None;
@@ -235,16 +254,29 @@ async fn obtain(
         None => None,
     };
     let first = configured.as_ref().and_then(|configured| configured.chain.first());
-    let (chain, key) = authority.sign_server(&options.names, first, source).map_err(TlsError::Unsigned)?;
+    let own = authority.sign_server(&options.names, first, source).map_err(TlsError::Unsigned)?;
     if let Some(last) = configured.as_ref().and_then(|configured| configured.chain.last()) {
         authority.trust_also(last);
     }
-    Ok(ServerIdentities { own: ServerIdentity { chain, key }, configured })
+    Ok(ServerIdentities { own, configured })
 }
 
-/// Checks that the files contain a valid certificate chain and the private key of its first certificate.
+/// Checks that the files contain a certificate chain that has not expired, and the private key of its first certificate.
 pub(crate) async fn check(files: &CertificateFiles, now: Timestamp) -> Result<(), TlsError> {
-    read_pair(files, now).await.map(drop)
+    let ServerIdentity { chain, key: _ } = read_pair(files, now).await?;
+    match first_end(&chain).filter(|end| *end <= now) {
+        Some(expired) => Err(TlsError::Expired { path: files.certificate.clone(), expired }),
+        None => Ok(()),
+    }
+}
+
+/// Returns the earliest end of validity in a chain.
+fn first_end(chain: &[CertificateDer<'_>]) -> Option<Timestamp> {
+    let ends = chain.iter().filter_map(|certificate| {
+        let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
+        Some(Timestamp::from_unix_seconds(certificate.validity().not_after.timestamp()))
+    });
+    ends.min()
 }
 
 async fn read_pair(
@@ -282,11 +314,7 @@ async fn read(flag: &'static str, path: &PathBuf) -> Result<Vec<u8>, TlsError> {
 }
 
 fn warn_of_end(chain: &[CertificateDer<'_>], now: Timestamp) {
-    let ends = chain.iter().filter_map(|certificate| {
-        let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
-        Some(certificate.validity().not_after.timestamp())
-    });
-    if ends.min().is_some_and(|end| end <= now.unix_seconds()) {
+    if first_end(chain).is_some_and(|end| end <= now) {
         tracing::error!("a certificate of --tls-cert-file has expired; clients reject it");
     }
 }
@@ -294,11 +322,12 @@ fn warn_of_end(chain: &[CertificateDer<'_>], now: Timestamp) {
 fn configure(
     min: TlsMin,
     identities: ServerIdentities,
-    authority: &Authority,
     source: &Arc<dyn Source>,
 ) -> Result<ServerConfig, TlsError> {
     let mut roots = RootCertStore::empty();
-    roots.add(authority.certificate().clone()).map_err(TlsError::Unfit)?;
+    for certificate in &identities.own {
+        roots.add(certificate.authority.clone()).map_err(TlsError::Unfit)?;
+    }
     let presented = presented(identities, &roots)?;
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
         .allow_unauthenticated()
@@ -321,16 +350,18 @@ fn configure(
     Ok(config)
 }
 
-/// Returns the certificates to present; `roots` contains our CA only.
+/// Returns the certificates to present; `roots` contains the CAs of `identities.own`, in the same order.
 fn presented(identities: ServerIdentities, roots: &RootCertStore) -> Result<CertificateResolver, TlsError> {
-    let usable = |ServerIdentity { chain, key }| {
+    let usable = |chain, key| {
         CertifiedKey::from_der(chain, key, &provider()).map(Arc::new).map_err(TlsError::Unfit)
     };
     let ServerIdentities { own, configured } = identities;
-    let own = usable(own)?;
-    let general = configured.map(usable).transpose()?.unwrap_or_else(|| Arc::clone(&own));
-    let authority = roots.subjects().pop().expect("the store contains our CA");
-    Ok(CertificateResolver { own, general, authority })
+    let own = own.into_iter().map(|ServerCertificate { authority: _, chain, key }| usable(chain, key));
+    let own = roots.subjects().into_iter().zip(own.collect::<Result<Vec<_>, _>>()?).collect::<Vec<_>>();
+    let configured = configured.map(|ServerIdentity { chain, key }| usable(chain, key)).transpose()?;
+    let general = configured.or_else(|| own.last().map(|(_, last)| Arc::clone(last)));
+    let general = general.expect("the cluster has a CA");
+    Ok(CertificateResolver { own, general })
 }
 
 fn provider() -> Arc<CryptoProvider> {

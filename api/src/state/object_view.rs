@@ -20,6 +20,7 @@ use model::{
         health::{HealthInputs, has_default_check, is_suspected},
         http_gateways::GatewayReports,
         network_status::WorkloadNetworkStatus,
+        policy_status::NetworkPolicyStatus,
         rollup::{
             AnnouncementInputs, NodeViews, ServiceObservations, add_not_checked, address_pool_status,
             address_status, advertisement_status, attachment_status, bfd_profile_status, bgp_peer_status,
@@ -120,8 +121,7 @@ impl ObjectRenderer<'_> {
                 conditions.map(|conditions| serde_json::to_value(TlsRouteStatus { conditions }))
             }
             Spec::WorkloadNetwork(_) => self.workload_network(object).map(serde_json::to_value),
-            Spec::NetworkPolicy(_) => policy_key(object)
-                .map(|key| serde_json::to_value(network_policy_status(&self.view.published().policy, &key))),
+            Spec::NetworkPolicy(_) => self.network_policy(object).map(serde_json::to_value),
             Spec::Block(spec) => {
                 Some(serde_json::to_value(block_status(&self.view.published().snapshot, spec)))
             }
@@ -152,6 +152,14 @@ impl ObjectRenderer<'_> {
         let spec = object.as_workload_network()?;
         let Published { snapshot, network, .. } = self.view.published();
         Some(workload_network_status(snapshot, &object.metadata.name, spec, &network.service_cidrs))
+    }
+
+    /// Returns the status of a NetworkPolicy; `None` if the object is of another kind.
+    pub(crate) fn network_policy(&self, object: &Object) -> Option<NetworkPolicyStatus> {
+        let key = policy_key(object)?;
+        let Published { policy, epoch, .. } = self.view.published();
+        let wanted = Position { epoch: *epoch, revision: object.metadata.revision() };
+        Some(network_policy_status(policy, &key, wanted, self.nodes()))
     }
 
     /// Returns the status of a Gateway; `None` if the object is of another kind.

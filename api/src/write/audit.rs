@@ -21,6 +21,7 @@ use http::{Method, StatusCode};
 use model::{
     bgp::listing::ListPage,
     cluster::history::Origin,
+    kinds::resource::ObjectKey,
     primitives::quantity::{Revision, Timestamp},
 };
 use serde::{Deserialize, Serialize};
@@ -140,11 +141,27 @@ impl AuditFilter {
     }
 
     fn matches(&self, entry: &AuditEntry) -> bool {
-        let has = |object: &String| entry.objects.iter().any(|each| each.eq_ignore_ascii_case(object));
+        let has = |object: &String| {
+            let is_named = entry.objects.iter().any(|each| each.eq_ignore_ascii_case(object));
+            // The objects of a request that was rejected before it was decoded are not known, except the one in its path.
+            let in_path = || object_of_path(&entry.path).is_some_and(|key| key.to_string().eq_ignore_ascii_case(object));
+            is_named || (entry.objects.is_empty() && in_path())
+        };
         self.author.as_ref().is_none_or(|author| *author == entry.origin.author)
             && self.object.as_ref().is_none_or(has)
             && self.decision.is_none_or(|decision| decision == entry.decision)
     }
+}
+
+/// Returns the object in the path of a request, such as `/v1/namespaces/shop/services/web`; `None` if there is none.
+fn object_of_path(path: &str) -> Option<ObjectKey> {
+    let rest = path.strip_prefix("/v1/")?;
+    let (namespace, rest) = match rest.strip_prefix("namespaces/") {
+        Some(rest) => rest.split_once('/')?,
+        None => ("", rest),
+    };
+    let mut parts = rest.split('/');
+    ObjectKey::parse_store_key(&format!("{}/{namespace}/{}", parts.next()?, parts.next()?))
 }
 
 /// Audit log: the sequence number of the last entry, and the queue of entries to be stored.

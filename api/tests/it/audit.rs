@@ -108,6 +108,26 @@ async fn what_was_written_is_in_the_store_with_its_commit_whatever_becomes_of_th
     server.running.stop().await;
 }
 
+/// A request that is rejected before its objects are known is found by the object in its path.
+#[tokio::test]
+async fn rejected_requests_are_found_by_the_object_in_their_path() {
+    let server = support::start().await;
+    for (method, path) in [
+        ("PUT", "/v1/namespaces/shop/services/web"),
+        ("PATCH", "/v1/namespaces/shop/services/web"),
+        ("PUT", "/v1/namespaces/shop/services/other"),
+        ("PUT", "/v1/nodes/n1"),
+    ] {
+        let (status, answer) = server.call(method, path, Some(json!({ "spec": 1 }))).await;
+        assert!((400..500).contains(&status), "{answer}");
+    }
+    for (object, count) in [("service%20shop/web", 2), ("Node%20n1", 1), ("Service%20shop/missing", 0)] {
+        let (found, _) = audit(&server, &format!("?object={object}&decision=refused")).await;
+        assert_eq!(found.len(), count, "{object}");
+    }
+    server.running.stop().await;
+}
+
 #[tokio::test]
 async fn a_flood_of_refusals_is_left_out_before_it_fills_anything() {
     let server = support::start().await;

@@ -320,6 +320,15 @@ fn check_says_whether_the_server_would_start_and_changes_nothing() {
     let busy = taken.local_addr().unwrap().to_string();
     assert!(fails(&["--store", "memory:", "--listen", &busy, "check"]).contains(&busy));
     assert!(fails(&["--tls", "on", "--insecure", "check"]).contains("--insecure"));
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    params.not_after = rcgen::date_time_ymd(2026, 1, 1);
+    std::fs::write(place.path("cert.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+    std::fs::write(place.path("key.pem"), key.serialize_pem()).unwrap();
+    let (certificate, key) = (place.file("cert.pem"), place.file("key.pem"));
+    let files = ["--tls-cert-file", &certificate, "--tls-key-file", &key];
+    let expired = fails(&[&["--store", "memory:", "--listen", listen][..], &files, &["check"]].concat());
+    assert!(expired.contains("expired 2026-01-01"), "{expired}");
     std::fs::write(place.path("c.toml"), "lisen = 'x'").unwrap();
     assert!(fails(&["--config", &place.file("c.toml"), "check"]).contains("c.toml"));
 }

@@ -7,11 +7,12 @@ use crate::support::{self, secured};
 
 /// Operations that are not accepted by a server without agents and TLS, and for a token that does not exist, with the code of
 /// the problem that each must return: the body was decoded.
-const REFUSED: [(&str, &str); 4] = [
+const REFUSED: [(&str, &str); 5] = [
     ("moveAddress", "NotFound"),
     ("fixNode", "NodeSilent"),
     ("createSession", "Unauthenticated"),
     ("createJoinToken", "Conflict"),
+    ("rotateAuthority", "Conflict"),
 ];
 
 /// Order of the writes: an object after those that it names, and removals last.

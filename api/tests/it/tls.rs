@@ -43,6 +43,7 @@ use crate::support;
 mod expired;
 mod names;
 mod presented;
+mod rotation;
 
 /// Time limit for changes by background tasks on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -325,7 +325,7 @@ to 400 days and across restarts.
 Examples:
   tidegate audit                        latest requests with author and outcome
   tidegate audit svc/web -n shop        only those about Service shop/web
-  tidegate audit --author ann --decision refused
+  tidegate audit --author ann@laptop --decision refused
   tidegate audit --last 500 -o json";
 
 pub(super) const BACKUP_HELP: &str = "\

@@ -33,7 +33,7 @@ pub struct History {
     /// Namespace of the object
     #[arg(short, long, default_value = "default", value_parser = Namespace::parse)]
     pub namespace: Namespace,
-    /// List only the changes of this author
+    /// List only the changes of this author, as the list shows it, such as ann@host
     #[arg(long, value_name = "NAME")]
     pub author: Option<String>,
     /// Maximum number of rows, newest first
@@ -108,13 +108,13 @@ pub struct Rollback {
 /// Arguments of `audit`.
 #[derive(Debug, Clone, Args)]
 pub struct Audit {
-    /// List only the requests about this object, as KIND/NAME
+    /// List only the requests about this object, as KIND/NAME. An entry lists at most 100 objects of a request
     #[arg(value_name = "KIND/NAME", value_parser = parse_object)]
     pub object: Option<ObjectKey>,
-    /// Namespace of the object
-    #[arg(short, long, default_value = "default", value_parser = Namespace::parse)]
-    pub namespace: Namespace,
-    /// List only the requests of this author
+    /// Namespace of the object [default: default]
+    #[arg(short, long, requires = "object", value_parser = Namespace::parse)]
+    pub namespace: Option<Namespace>,
+    /// List only the requests of this author, as the entries have it, such as ann@host
     #[arg(long, value_name = "NAME")]
     pub author: Option<String>,
     /// List only the requests with this result

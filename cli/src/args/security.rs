@@ -100,7 +100,7 @@ pub struct CanI {
     #[arg(value_name = "VERB")]
     pub verb: String,
     /// Kind of object, or one of Status, Metrics, History, Audit, Bgp, Guard, Token, Role, JoinToken,
-    /// AgentCertificate, Backup, DnsKey, CertificateKey, DnsServer, HttpGateway
+    /// AgentCertificate, Authority, Backup, DnsKey, CertificateKey, DnsServer, HttpGateway
     #[arg(value_name = "KIND")]
     pub kind: String,
     /// Namespace to check; all namespaces and cluster scope if omitted
@@ -114,9 +114,24 @@ pub enum NodeCommand {
     /// Create and print a single-use token with which an agent joins the cluster
     #[command(name = "join-token", after_help = help::JOIN_TOKEN_HELP)]
     JoinToken(JoinToken),
+    /// List join tokens that are neither used nor expired
+    #[command(name = "join-tokens")]
+    JoinTokens(SecurityOutput),
+    /// List the newest certificate of each node
+    Certificates(SecurityOutput),
+    /// Revoke the certificates of a node, which closes its connections; it needs a new join token
+    Revoke(NodeRevoke),
     /// Accept the labels, addresses and workload networks that the agent of a node has requested
     #[command(after_help = help::NODE_ACCEPT_HELP)]
     Accept(NodeAccept),
+}
+
+/// Arguments of `node revoke`.
+#[derive(Debug, Args)]
+pub struct NodeRevoke {
+    /// Name of the node
+    #[arg(value_name = "NODE", value_parser = Name::parse)]
+    pub node: Name,
 }
 
 /// Arguments of `node accept`.
@@ -152,7 +167,7 @@ fn parse_label(text: &str) -> Result<(String, String), String> {
 }
 
 /// Parses a duration with unit s, m, h or d.
-fn parse_life(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_life(text: &str) -> Result<Duration, String> {
     let wrong = || format!("must be a duration such as 12h or 90d, not `{text}`");
     let at = text.find(|letter: char| !letter.is_ascii_digit()).ok_or_else(wrong)?;
     let (number, unit) = text.split_at(at);

@@ -32,6 +32,9 @@ pub(crate) async fn run(
             "--rules requires a revision: `tidegate history REVISION --rules`",
         ));
     }
+    if author.is_some() && matches!(subject, Some(HistorySubject::Revision(_))) {
+        return Err(Failure::usage("one change has one author", "omit the revision or --author"));
+    }
     let request = Request::get("/v1/history").query("limit", Some(last.to_string())).query("author", author);
     let request = match subject {
         Some(HistorySubject::Revision(_)) if watch => {
@@ -138,6 +141,7 @@ pub(crate) async fn audit(
 ) -> Result<ExitCode, Failure> {
     let Audit { object, namespace, author, decision, last, watch: _, output } = arguments;
     let object = object.map(|ObjectKey { kind, name, .. }| {
+        let namespace = namespace.as_ref().map_or("default", |namespace| namespace.as_str());
         let namespace = if kind.is_namespaced() { format!("{namespace}/") } else { String::new() };
         format!("{kind} {namespace}{name}")
     });

@@ -3,6 +3,7 @@
 
 mod addresses;
 mod apply;
+mod authority;
 mod backup;
 mod bgp;
 pub(crate) mod completion;
@@ -153,6 +154,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Whoami(form) => security::who_am_i(&client, form.output, terminal).await,
         Command::CanI(wish) => security::can_i(&client, wish, terminal).await,
         Command::Node(command) => security::node(&client, command, terminal).await,
+        Command::Authority(command) => authority::run(&client, command, terminal).await,
         Command::Namespaces(arguments) => {
             repeat::if_asked(arguments.watch, &client, arguments, terminal, namespaces::run).await
         }

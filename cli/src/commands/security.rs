@@ -15,7 +15,7 @@ use crate::{
     args::{
         Document, StatusOutput,
         security::{
-            CanI, JoinToken, NodeAccept, NodeCommand, Role, RoleApply, RoleDelete, Token, TokenCreate,
+            CanI, JoinToken, NodeAccept, NodeCommand, NodeRevoke, Role, RoleApply, RoleDelete, Token, TokenCreate,
             TokenRevoke,
         },
     },
@@ -154,6 +154,20 @@ pub(crate) async fn node(
 ) -> Result<ExitCode, Failure> {
     match command {
         NodeCommand::JoinToken(wanted) => create_join_token(client, wanted, terminal).await,
+        NodeCommand::JoinTokens(form) => {
+            let answer = client.send(Request::get("/v1/jointokens")).await?;
+            show(&answer, form.output, security::join_tokens(&answer, terminal.style), terminal)
+        }
+        NodeCommand::Certificates(form) => {
+            let answer = client.send(Request::get("/v1/agents")).await?;
+            show(&answer, form.output, security::certificates(&answer, terminal.style), terminal)
+        }
+        NodeCommand::Revoke(NodeRevoke { node }) => {
+            client.send(Request::delete(format!("/v1/agents/{node}/certificate"))).await?;
+            terminal.print(&format!("node {node}: certificates revoked\n"))?;
+            terminal.note(&format!("`tidegate node join-token {node}` creates a token with which it joins again"));
+            Ok(ExitCode::Success)
+        }
         NodeCommand::Accept(NodeAccept { node }) => accept(client, &node, terminal).await,
     }
 }
@@ -211,7 +225,8 @@ fn print_token(answer: &Value, terminal: &mut Terminal) -> Result<(), Failure> {
     terminal.print(&format!("{}\n", clean(&token)))
 }
 
-fn show(
+/// Prints a response as a table or as a document.
+pub(super) fn show(
     answer: &Value,
     output: StatusOutput,
     table: String,

@@ -11,6 +11,7 @@ use crate::{
     views::{
         columns::bgp::or_dash,
         typed::{
+            certificates::{CertificateRow, JoinTokenRow},
             decode,
             documents::{CallerIdentity, CallerInfo, RoleBinding, RoleRow, TokenRow},
             rows, word,
@@ -38,6 +39,49 @@ pub fn tokens(answer: &Value, style: Style) -> String {
         ]);
     }
     if table.is_empty() { "No tokens.\n".to_owned() } else { table.render(style) }
+}
+
+/// Renders the table of `node join-tokens`.
+#[must_use]
+pub fn join_tokens(answer: &Value, style: Style) -> String {
+    let mut table = Table::new(vec!["ID", "NODE", "LABELS", "CREATED", "EXPIRES"]);
+    for token in rows::<JoinTokenRow>(answer, "/items") {
+        let Some(token) = token else {
+            table.push_unreadable();
+            continue;
+        };
+        let node = token.node.unwrap_or_else(|| "<any new name>".to_owned());
+        let labels: Vec<_> = token.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        table.push(vec![
+            token.id.into(),
+            node.into(),
+            or_dash(labels.join(",")).into(),
+            word(&token.created).into(),
+            word(&token.expires).into(),
+        ]);
+    }
+    if table.is_empty() { "No join tokens.\n".to_owned() } else { table.render(style) }
+}
+
+/// Renders the table of `node certificates`.
+#[must_use]
+pub fn certificates(answer: &Value, style: Style) -> String {
+    let mut table = Table::new(vec!["NODE", "VALID", "ISSUED", "EXPIRES", "SERIAL"]);
+    for certificate in rows::<CertificateRow>(answer, "/items") {
+        let Some(certificate) = certificate else {
+            table.push_unreadable();
+            continue;
+        };
+        let valid = if certificate.is_valid { "yes" } else { "no" };
+        table.push(vec![
+            certificate.node.into(),
+            valid.to_owned().into(),
+            or_dash(word(&certificate.issued)).into(),
+            or_dash(word(&certificate.expires)).into(),
+            or_dash(certificate.serial).into(),
+        ]);
+    }
+    if table.is_empty() { "No certificates.\n".to_owned() } else { table.render(style) }
 }
 
 /// Renders the table of `role list`: one row per rule.

@@ -11,6 +11,7 @@
 //! their kinds may be unknown; [`ObjectHeader`] reads the fields that all objects have. `-o json` and `-o
 //! yaml` bypass this module and print the complete response.
 
+pub(crate) mod certificates;
 pub(crate) mod documents;
 mod header;
 mod reader;

@@ -2,6 +2,7 @@
 //! only while they are announced and have an endpoint in service; likewise the hosts of Ingresses.
 
 use std::{
+    collections::BTreeSet,
     fs,
     time::{Duration, Instant},
 };
@@ -161,6 +162,39 @@ fn import(cluster: &Cluster, dns: &Dns, text: &str) {
     cluster.apply(&objects).unwrap();
 }
 
+/// F146: a host name of two Gateways has the addresses of one of their Services, in proportion to their weights.
+fn weights_of_gateways(cluster: &Cluster, dns: &Dns) {
+    let (name, addresses) = ("split.example.org", [["172.17.8.227", "fd00:8::227"], ["172.17.8.228", "fd00:8::228"]]);
+    let gateway = |name: &str| {
+        json!({ "kind": "Gateway", "metadata": { "name": name, "namespace": "default" },
+                "spec": { "listeners": [{ "name": "http", "port": 80, "protocol": "HTTP" }] } })
+    };
+    let route = json!({ "kind": "HttpRoute", "metadata": { "name": "split", "namespace": "default" }, "spec": {
+        "parentRefs": [{ "name": "one" }, { "name": "two" }], "hostnames": [name],
+        "rules": [{ "backendRefs": [{ "name": "web", "port": 80 }] }],
+    } });
+    cluster.apply_objects(&[gateway("one"), gateway("two"), route]).unwrap();
+    // Returns the different answers to many questions.
+    let answers = || (0..40).map(|_| dns.one(name, "A")).collect::<BTreeSet<_>>();
+    let expected = |of: &[usize]| {
+        let answer = |which: &usize| format!("  NOERROR\n  answer {name} 60 A {}", addresses[*which][0]);
+        of.iter().map(answer).collect::<BTreeSet<_>>()
+    };
+    for (weights, of) in [([1, 0], &[0][..]), ([0, 5], &[1]), ([1, 1], &[0, 1])] {
+        let services = [("one", 0), ("two", 1)].map(|(service_name, which)| {
+            let mut service = service("default", service_name, NAME, &addresses[which]);
+            service["spec"].as_object_mut().unwrap().remove("hostnames");
+            service["spec"]["loadBalancer"]["dnsWeight"] = json!(weights[which]);
+            service
+        });
+        cluster.apply_objects(&services).unwrap();
+        wait::until_true(&format!("answers with weights {weights:?}"), || answers() == expected(of)).unwrap();
+    }
+    for key in ["services/one", "services/two", "httproutes/split", "gateways/one", "gateways/two"] {
+        cluster.delete(&format!("namespaces/default/{key}")).unwrap();
+    }
+}
+
 /// F146: the annotation of ExternalDNS at a Service of Kubernetes is its host name.
 fn host_of_an_annotation(cluster: &Cluster, dns: &Dns) {
     import(cluster, dns, &ANNOTATED.replace("PORT", &BACKEND_PORT.to_string()));
@@ -251,6 +285,7 @@ fn f146_host_names_of_services_and_ingresses_follow_announcement_and_health() {
     wait_addresses(&dns, "new Service", NAME, &ADDRESSES, true);
     host_of_an_ingress(&cluster, &dns);
     host_of_an_annotation(&cluster, &dns);
+    weights_of_gateways(&cluster, &dns);
     assert_eq!(resolvable(&cluster, "default/web").0, "NamesAnswered");
     let alias = "  NOERROR\n  answer alias.example.org 60 CNAME www.example.org\n  answer www.example.org 60 A 172.17.8.220";
     assert_eq!(dns.one("alias.example.org", "A"), alias);

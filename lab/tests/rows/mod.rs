@@ -29,10 +29,6 @@ pub(crate) const NOT_PROVED: &[(&str, &str)] = &[
     ("F064", "No test compares the rates; the benchmark `connections` does."),
     ("F078", "No test compares the time of a repair with the interval of resyncs."),
     ("F084", "No test of the fallback to another mode names the row."),
-    (
-        "F113",
-        "For UDP, only the members of the set are compared; no packet through a node port of policy Local is sent.",
-    ),
     ("F117", "Times are limited in a simulated network only; the benchmark `failover` measures them."),
     ("F128", "The status of the pool has the warning; preflight lists the networks only."),
     ("F131", "No test has the rules of kube-router."),

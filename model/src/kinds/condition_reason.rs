@@ -484,6 +484,11 @@ pub enum ConditionReason {
     WorkloadsWithoutAddress,
     /// The NetworkPolicy selects Workloads, all of which have an address of their own.
     WorkloadsSelected,
+    /// All nodes with Workloads that the NetworkPolicy selects enforce it, or there are no such nodes.
+    EnforcedOnAllNodes,
+    /// Nodes with Workloads that the NetworkPolicy selects do not enforce it, or not for all connections.
+    #[strum(message = "Follow the message: upgrade the agents, or use proxy mode `nftables` or `iptables` on these Nodes.")]
+    NotEnforcedOnNodes,
 
     /// All expected BGP sessions are established.
     Established,

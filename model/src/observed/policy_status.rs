@@ -9,7 +9,8 @@ use crate::observed::status::Condition;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkPolicyStatus {
-    /// Conditions Accepted and Used. Used is true if the policy selects Workloads, all with an address of their own.
+    /// Conditions Accepted, Used and Enforced. Used is true if the policy selects Workloads, all with an address of their own;
+    /// Enforced if the nodes of all selected Workloads enforce the policy.
     pub conditions: Vec<Condition>,
     /// Number of Workloads that the policy selects.
     pub selected: u64,

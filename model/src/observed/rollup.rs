@@ -171,6 +171,13 @@ impl<'a> NodeViews<'a> {
         &self.views
     }
 
+    /// Returns the view of a Node; `None` if there is no such Node.
+    #[must_use]
+    pub fn get(&self, name: &Name) -> Option<&NodeView<'a>> {
+        let at = self.views.binary_search_by(|view| view.name.cmp(name)).ok()?;
+        self.views.get(at)
+    }
+
     /// Counts the Nodes that have received, programmed and verified a Service. `wanted` is the position of
     /// the last change of the Service. Nodes for which no agent has ever reported are not counted.
     #[must_use]
@@ -534,6 +541,7 @@ const fn reason_not_ready(unmet: ConditionType) -> Option<ConditionReason> {
         ConditionType::Converged => Some(ConditionReason::NotConverged),
         ConditionType::Ready
         | ConditionType::Used
+        | ConditionType::Enforced
         | ConditionType::HasRoom
         | ConditionType::Resolvable
         | ConditionType::ResolvedRefs

@@ -60,7 +60,7 @@ pub struct Condition {
 /// an endpoint that accepts connections), `Programmed` (every Node has programmed the Service and verified it
 /// by reading its kernel), `Announced` (the addresses are announced to the network), `Ready` (all other
 /// conditions are true), `Connected` (the agent of the Node reports), `Converged` (the Node has programmed
-/// everything and verified it by reading its kernel), `Used` (the object is in use by another object),
+/// everything and verified it by reading its kernel), `Used` (the object is in use by another object), `Enforced` (the nodes of the selected Workloads enforce the NetworkPolicy),
 /// `HasRoom` (the AddressPool or WorkloadNetwork has a free address or block in each of its IP families), `Resolvable` (`tidegate-dns` answers the
 /// host names of the Service or route), `ResolvedRefs` (all backends of the
 /// route, or all Certificates of the Gateway, can be used) or `Issued` (the ACME server has issued the certificate).
@@ -85,6 +85,8 @@ pub enum ConditionType {
     /// The object is in use: an EndpointSet or Workload by a Service, a BgpPeer by a Node, a BfdProfile by a BgpPeer, a
     /// Block by a Node, an Attachment by a Workload, a NetworkPolicy for Workloads.
     Used,
+    /// The nodes of all Workloads that the NetworkPolicy selects enforce it.
+    Enforced,
     /// The AddressPool has a free address, or the WorkloadNetwork a free block, in each of its IP families.
     HasRoom,
     /// The DNS server answers the host names of the Service with an address.

@@ -148,6 +148,32 @@ pub struct Report {
     /// Absent while counters of that reading remain to be reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic_at: Option<Position>,
+    /// Enforcement of network policy on the node. Absent in reports of agents without network policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyReport>,
+}
+
+/// Enforcement of network policy on a node, as of the position `verified` of the report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PolicyReport {
+    /// Connections to which the policies of the Workloads on the node apply.
+    pub enforcement: PolicyEnforcement,
+    /// Reason for an enforcement other than `Full`, at most 1024 bytes; empty otherwise.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schema(max_length = 1024)]
+    pub reason: String,
+}
+
+/// Connections to which the network policies of the Workloads on a node apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub enum PolicyEnforcement {
+    /// All connections, or no policy selects a Workload on the node.
+    Full,
+    /// All except connections through Services, because the proxy mode hides the client or the endpoint.
+    WithoutServices,
+    /// The kernel does not have the policies.
+    Failed,
 }
 
 /// State of one load balancer address on a node.

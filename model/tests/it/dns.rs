@@ -12,9 +12,9 @@ use model::{
     kinds::resource::Object,
     primitives::{name::Name, quantity::Revision},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::support::Cluster;
+use crate::support::{Cluster, of_kind};
 
 const OBJECTS: &str = include_str!("../dns/objects.json");
 const QUESTIONS: &str = include_str!("../dns/questions.txt");
@@ -127,6 +127,33 @@ fn f164_the_zone_answers_the_questions_of_the_table() {
         fs::write(&path, &found).unwrap();
     }
     assert_eq!(found, fs::read_to_string(&path).unwrap_or_default());
+}
+
+/// F164: SRV records of a port with more than 100 endpoints have weight 1, and an address has at most eight names.
+#[test]
+fn f164_weights_and_names_of_addresses_are_bounded() {
+    let mut cluster = Cluster::new();
+    let headless = |name: &str| {
+        let ports = json!([{ "name": "http", "port": 80 }]);
+        of_kind("Service", name, json!({}), json!({ "clusterIP": "None", "ports": ports }))
+    };
+    let set = |service: &str, endpoints: Vec<Value>| {
+        of_kind("EndpointSet", service, json!({}), json!({ "service": service, "endpoints": endpoints }))
+    };
+    let many = (1..=101).map(|host| json!({ "address": format!("10.1.8.{host}") })).collect();
+    cluster.apply_many(&[headless("many"), set("many", many)], None).unwrap();
+    for number in 0..9 {
+        let (name, endpoint) = (format!("s{number}"), json!({ "address": "10.1.9.1", "hostname": "one" }));
+        cluster.apply_many(&[headless(&name), set(&name, vec![endpoint])], None).unwrap();
+    }
+    let zone = zone(&cluster);
+    let answers = |name: &str, word: &str| {
+        let text = show(name, word, &answer(&zone, &DnsQuestion::new(name, record_type(word))));
+        text.lines().filter(|line| line.trim().starts_with("answer")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let ports = answers("_http._tcp.many.default.svc.cluster.local", "SRV");
+    assert!(ports.len() == 101 && ports.iter().all(|line| line.contains(" SRV 0 1 80 ")), "{ports:?}");
+    assert_eq!(answers("1.9.1.10.in-addr.arpa", "PTR").len(), 8);
 }
 
 /// A zone that received the objects one after another, in any order, and other objects that were deleted again, gives

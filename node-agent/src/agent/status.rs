@@ -42,6 +42,7 @@ impl Agent {
             failures_total,
             problems,
             warnings,
+            policy: self.policy.as_ref().map(|policy| policy.report(self.backends.mode())),
             kernel: KernelCounters {
                 conntrack_deletions: kernel.conntrack_deletions + self.cleaner.deleted(),
                 ..kernel

@@ -13,6 +13,7 @@ use model::{
     kinds::{attachment::WorkloadKey, node::ProxyMode},
     policy::{node_policy::NodePolicy, set::PolicyWorkload},
     primitives::name::Name,
+    wire::report::PolicyReport,
 };
 use network::attach::gate::AttachGate;
 use tokio::sync::watch;
@@ -98,6 +99,12 @@ impl PolicyLink {
     #[must_use]
     pub fn problems(&self, mode: ProxyMode) -> Vec<String> {
         self.shown.borrow().problems(mode)
+    }
+
+    /// Returns the enforcement for the report of the node.
+    #[must_use]
+    pub fn report(&self, mode: ProxyMode) -> PolicyReport {
+        self.shown.borrow().report(mode)
     }
 
     /// Returns the gate at which attachments wait until the policy of their Workloads is in the kernel. A Workload that is not

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use base::{backoff::Backoff, entropy};
+use base::{backoff::Backoff, entropy, limit_message};
 use dataplane::policy::{cut::cut, keeper::PolicyKeeper};
 use model::{
     kinds::node::ProxyMode,
@@ -27,6 +27,7 @@ use model::{
         set::{ContentId, PolicyWorkload},
     },
     primitives::name::Name,
+    wire::report::{PolicyEnforcement, PolicyReport},
 };
 use tokio::{runtime::Handle, sync::watch, time::timeout};
 use tracing::{debug, info, warn};
@@ -74,23 +75,38 @@ impl PolicyShown {
     /// Returns the problems of the policy as text for the status of the Node. `mode` is the active proxy mode.
     #[must_use]
     pub fn problems(&self, mode: ProxyMode) -> Vec<String> {
-        let failure =
-            self.failure.as_ref().map(|failure| format!("network policy is not enforced: {failure}"));
         let excessive = (self.excessive > 0).then(|| {
             let sets = self.excessive;
             format!(
                 "{sets} sets of network policy have too many decisions; their workloads accept no connection"
             )
         });
-        let hidden = self.is_enforced && matches!(mode, ProxyMode::Ipvs | ProxyMode::Userspace);
-        let hidden = hidden.then(|| {
+        self.failed().into_iter().chain(excessive).chain(self.hidden(mode)).collect()
+    }
+
+    /// Returns the enforcement for the report of the node. `mode` is the active proxy mode.
+    #[must_use]
+    pub fn report(&self, mode: ProxyMode) -> PolicyReport {
+        let failed = self.failed().map(|reason| (PolicyEnforcement::Failed, reason));
+        let hidden = || self.hidden(mode).map(|reason| (PolicyEnforcement::WithoutServices, reason));
+        let (enforcement, reason) =
+            failed.or_else(hidden).unwrap_or_else(|| (PolicyEnforcement::Full, String::new()));
+        PolicyReport { enforcement, reason: limit_message(reason) }
+    }
+
+    fn failed(&self) -> Option<String> {
+        self.failure.as_ref().map(|failure| format!("network policy is not enforced: {failure}"))
+    }
+
+    fn hidden(&self, mode: ProxyMode) -> Option<String> {
+        let is_hidden = self.is_enforced && matches!(mode, ProxyMode::Ipvs | ProxyMode::Userspace);
+        is_hidden.then(|| {
             let mode = mode.as_str();
             format!(
                 "network policy does not apply to connections through Services in mode {mode}, which hides the client or \
                  the endpoint; use mode nftables or iptables on this node"
             )
-        });
-        failure.into_iter().chain(excessive).chain(hidden).collect()
+        })
     }
 }
 

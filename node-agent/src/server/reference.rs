@@ -48,6 +48,7 @@ fn scrape() -> String {
         failures_total: 0,
         problems: Vec::new(),
         warnings: Vec::new(),
+        policy: None,
         kernel: crate::dataplane::KernelCounters::default(),
         relay_heap_bytes: Some(1),
         journal_bytes: 1,

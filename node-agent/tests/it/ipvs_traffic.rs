@@ -171,6 +171,8 @@ fn policies() -> DesiredState {
         (at("203.0.113.8", Protocol::Tcp, 83), ranged("192.0.2.0/28")),
         (at("203.0.113.8", Protocol::Tcp, 84), ranged("198.51.100.0/24")),
         (node_port(IpFamily::V4, Protocol::Tcp, 30082), local(forward(Masquerade::Never, &BOTH4[..1]))),
+        (at("203.0.113.8", Protocol::Udp, 80), local(forward(Masquerade::Never, &BOTH4[..1]))),
+        (node_port(IpFamily::V4, Protocol::Udp, 30082), local(forward(Masquerade::Never, &BOTH4[..1]))),
         (node_port(IpFamily::V4, Protocol::Tcp, 30084), ranged("198.51.100.0/24")),
     ];
     let program = Program {
@@ -190,6 +192,10 @@ fn local_policy_keeps_the_client_address_and_drops_without_endpoints() {
     for (ip, port) in [("203.0.113.8", 80), ("192.0.2.1", 30082)] {
         for answer in topology.client.ask_tcp_often(ip, port, 4) {
             assert_eq!((answer.name.as_str(), answer.source), ("a", address("192.0.2.2")), "{ip}");
+        }
+        for _ in 0..4 {
+            let answer = topology.client.ask_udp(ip, port).unwrap();
+            assert_eq!((answer.name.as_str(), answer.source), ("a", address("192.0.2.2")), "UDP {ip}");
         }
     }
     assert_eq!(topology.b.ask_tcp("203.0.113.8", 80).unwrap().source, address("10.1.2.2"));
@@ -518,9 +524,9 @@ fn a_drain_lets_connections_finish_and_its_deadline_cuts_them() {
 
 /// F103, F104: besides the rows in the name, cluster IPs are masqueraded for off-cluster sources and for all.
 #[test]
-fn f065_f087_f092_f104_f105_f106_f107_f109_f110_f111_f112_f114_f115_packets_go_where_the_program_says() {
+fn f065_f087_f092_f104_f105_f106_f107_f109_f110_f111_f112_f113_f114_f115_packets_go_where_the_program_says() {
     guest::run(
-        "ipvs_traffic::f065_f087_f092_f104_f105_f106_f107_f109_f110_f111_f112_f114_f115_packets_go_where_the_program_says",
+        "ipvs_traffic::f065_f087_f092_f104_f105_f106_f107_f109_f110_f111_f112_f113_f114_f115_packets_go_where_the_program_says",
         &[
             ("every frontend forwards", every_frontend_forwards),
             ("sources are masqueraded", sources_are_masqueraded_as_the_program_says),

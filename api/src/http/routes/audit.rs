@@ -39,7 +39,8 @@ struct AuditQuery {
     /// Name of the author. Only entries of this author are returned. Default: all authors.
     #[param(max_length = 260, example = "ann")]
     author: Option<String>,
-    /// Object as kind and name, in upper or lower case. Only entries that list this object are returned. Default: all entries.
+    /// Object as kind and name, in upper or lower case. Only entries that list this object are returned: they list
+    /// at most 100 objects of a request, and the one in the path of a rejected request. Default: all entries.
     #[param(max_length = 400, example = "Service default/web")]
     object: Option<String>,
     /// Result of the request. Only entries with this result are returned. Default: all results.

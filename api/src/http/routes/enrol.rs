@@ -313,12 +313,12 @@ async fn sign_expired(
 }
 
 fn enrolled(issuer: &CertificateIssuer<'_>, signed: SignedCertificate) -> Enrolled {
-    let SignedCertificate { chain: certificate, serial: _, expires } = signed;
-    Enrolled { certificate, ca: issuer.authority.trusted().bundle, expires }
+    let SignedCertificate { chain: certificate, serial: _, expires, authority: _ } = signed;
+    Enrolled { certificate, ca: issuer.authority.trusted(issuer.source.now()).bundle, expires }
 }
 
 async fn authority(State(state): State<EnrollmentState>) -> Answer {
-    let bundle = issuer(&state)?.authority.trusted().bundle;
+    let bundle = issuer(&state)?.authority.trusted(state.source.now()).bundle;
     Ok(([(header::CONTENT_TYPE, "application/x-pem-file")], bundle).into_response())
 }
 
@@ -328,7 +328,7 @@ async fn agents(State(state): State<EnrollmentState>, headers: HeaderMap) -> Ans
     let known = state.vault.list::<AgentRecord>(certificates::PREFIX).into_iter();
     let items = known.map(|(node, _, record)| {
         let is_valid = record.is_held(now);
-        let AgentRecord { serial, issued, expires, revoked_through: _, labels: _, key: _ } = record;
+        let AgentRecord { serial, issued, expires, revoked_through: _, labels: _, key: _, authority: _ } = record;
         AgentCertificate { node, serial, issued, expires, is_valid }
     });
     Ok(render(form, &AgentList { items: items.collect() }))

@@ -101,6 +101,7 @@ fn check(report: &Report) -> Result<(), Problem> {
         health,
         health_complete: _,
         traffic_at: _,
+        policy,
     } = report;
     let longest_event = events.iter().map(|event| event.message.len()).max().unwrap_or(0);
     let longest_warning = warnings.iter().map(String::len).max().unwrap_or(0);
@@ -144,6 +145,7 @@ fn check(report: &Report) -> Result<(), Problem> {
         ("/announcementChanges", announcement_changes.len(), ANNOUNCEMENT_CHANGES_MAX),
         ("/announcementChanges/*/reason", longest_change, EVENT_MESSAGE_BYTES_MAX),
         ("/peers", peers.len(), PEERS_MAX),
+        ("/policy/reason", policy.as_ref().map_or(0, |policy| policy.reason.len()), EVENT_MESSAGE_BYTES_MAX),
         ("/traffic", traffic.len(), TRAFFIC_TARGETS_MAX),
         ("/traffic/*", targets, TRAFFIC_TARGETS_MAX),
     ];

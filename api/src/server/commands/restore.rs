@@ -3,7 +3,10 @@
 //! The file is read completely before the store is opened. The store gets a new epoch, so that agents and
 //! watches resynchronize and never mistake an older revision for a newer one.
 
-use std::io::{BufRead, IsTerminal, Read, Write};
+use std::{
+    collections::BTreeSet,
+    io::{BufRead, IsTerminal, Read, Write},
+};
 
 use anyhow::{Context, bail, ensure};
 use model::{
@@ -11,6 +14,7 @@ use model::{
     primitives::quantity::{Position, Timestamp},
 };
 use nix::unistd::{Uid, User};
+use serde_json::Value;
 use store::{Contents, Store, StoreState, backup::Backup};
 
 use super::{Restore, difference::Difference, files, say};
@@ -46,6 +50,10 @@ pub(super) async fn run(config: &Config, Restore { from, dry_run, yes }: &Restor
     let store = store::open_with(url, &config.store_options, now).await?;
     let (at, before) = Contents::of(&*store, false).await.context("the store cannot be read")?;
     say(&Difference::between(&before, &contents).to_string())?;
+    if has_other_authority(&before, &contents) {
+        say("warning: the backup has another certificate authority: it is of another cluster, or from before a rotation. Agents that \
+             do not know this authority cannot verify the control servers, and need new join tokens")?;
+    }
     if *dry_run {
         store.resign().await;
         return say("nothing was changed");
@@ -59,8 +67,26 @@ pub(super) async fn run(config: &Config, Restore { from, dry_run, yes }: &Restor
     let (_, read) = read.context("what was restored cannot be read back")?;
     ensure!(read == contents, "the contents of {url} differ from the backup: restore again");
     traced.context("the backup is restored, but its audit entry cannot be stored")?;
+    if url.starts_with("etcd:") && config.store_options.local.is_none() {
+        say("the audit entry of the restore is not kept: --local-store, where control servers keep the audit log, is not set")?;
+    }
     say(&format!("restored; the store is at {restored}: agents and watches resynchronize"))?;
     say("tokens and certificates that were revoked after the backup are valid again: revoke them again")
+}
+
+/// Returns true if both have certificate authorities, but none in common.
+fn has_other_authority(before: &Contents, after: &Contents) -> bool {
+    let certificates = |contents: &Contents| -> BTreeSet<String> {
+        let current = record_of(contents, "ca/current").map(|record| record["certificate"].clone());
+        let former = record_of(contents, "ca/former").map(|record| record["ca"]["certificate"].clone());
+        current.into_iter().chain(former).filter_map(|pem| pem.as_str().map(str::to_owned)).collect()
+    };
+    let (before, after) = (certificates(before), certificates(after));
+    !before.is_empty() && !after.is_empty() && before.is_disjoint(&after)
+}
+
+fn record_of(contents: &Contents, key: &str) -> Option<Value> {
+    serde_json::from_slice(contents.vault.get(key)?).ok()
 }
 
 /// Stores an audit entry of the restore with the system user, the backup, and the positions before and after it.
@@ -90,4 +116,33 @@ fn confirm(action: &str, yes: bool) -> anyhow::Result<()> {
     input.lock().take(ANSWER_BYTES_MAX).read_line(&mut answer)?;
     ensure!(matches!(answer.trim(), "y" | "Y" | "yes"), "nothing was changed");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use model::primitives::quantity::Revision;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_backup_without_a_common_authority_is_recognized() {
+        let contents = |authorities: &[(&str, Value)]| Contents {
+            revision: Revision(1),
+            objects: Vec::new(),
+            history: Vec::new(),
+            history_floor: Revision(0),
+            vault: authorities
+                .iter()
+                .map(|(key, record)| ((*key).to_owned(), serde_json::to_vec(record).unwrap()))
+                .collect(),
+        };
+        let current = |pem: &str| ("ca/current", json!({ "key": "k", "certificate": pem }));
+        let former = |pem: &str| ("ca/former", json!({ "ca": { "certificate": pem } }));
+        let differs = |before: &[_], after: &[_]| has_other_authority(&contents(before), &contents(after));
+        assert!(!differs(&[], &[current("a")]) && !differs(&[current("a")], &[]));
+        assert!(!differs(&[current("a")], &[current("a")]) && differs(&[current("a")], &[current("b")]));
+        assert!(!differs(&[current("b"), former("a")], &[current("a")]), "a rotation is in progress");
+        assert!(differs(&[current("c"), former("b")], &[current("a")]));
+    }
 }

@@ -168,6 +168,12 @@ fn gather_others(
             network_room(snapshot, &object.metadata.name, spec, &view.published().network.service_cidrs);
         findings.extend(others::workload_network(object, &room));
     }
+    if view.table().views().iter().any(others::lacks_policy) {
+        for object in snapshot.list(Kind::NetworkPolicy, None, None) {
+            let status = renderer.network_policy(object);
+            findings.extend(status.and_then(|status| others::network_policy(object, &status)));
+        }
+    }
     let silent: Vec<Name> = app.observations.nodes.gone().held.iter().cloned().collect();
     findings.extend(others::too_many_silent(&silent));
     let guard = app.observations.health.guard();

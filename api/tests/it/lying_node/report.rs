@@ -104,6 +104,7 @@ fn lies(field: &str) -> Vec<Value> {
             json!({ "default/none": [down("10.1.1.1")], "default/pods": [down("10.1.1.2")] }),
             json!({ "default/web": [] }),
         ],
+        "policy" => ["Failed", "Full"].map(|enforcement| json!({ "enforcement": enforcement })).to_vec(),
         "announcementsComplete" | "bgpRoutesComplete" | "healthComplete" => vec![json!(true), json!(false)],
         _ => panic!("the field {field} of the report needs lies here"),
     }

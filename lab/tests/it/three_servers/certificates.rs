@@ -6,7 +6,7 @@ use std::{fs, time::Duration};
 use anyhow::ensure;
 use lab::{cluster::control::Http, host::wait};
 
-use super::{AGENT, stage::Stage};
+use super::{AGENT, CONTROL, Cluster, stage::Stage};
 
 /// Smallest lifetime of certificates of agents that the server accepts, and the default, in seconds.
 const LIFE_SECS: [u64; 2] = [15, 86_400];
@@ -184,4 +184,49 @@ fn a_new_join_token_helps_if_the_server_cannot_be_verified() {
     .unwrap();
     let agents = site.run("user", &format!("{TIDEGATE} get nodes"));
     assert!(agents.contains("node-1"), "{agents}");
+}
+
+/// Input: the authority is rotated at one of three control servers, with an agent and a user that know the former one. Output: all
+/// servers trust both, the agent gets a certificate of the new one, and continues after the former one is retired.
+#[test]
+fn the_authority_is_rotated_while_an_agent_is_connected() {
+    let mut cluster = Cluster::start(&format!("TIDEGATE_AGENT_CERTIFICATE_SECS={}", LIFE_SECS[0]));
+    let agent = format!("env {} {} --state-dir state", cluster.commands.servers(), cluster.commands.agent);
+    cluster.stage.start("node-1", "agent", &agent);
+    let wait_nodes = |cluster: &Cluster, what: &str, field: &str| {
+        wait::until(what, || {
+            let status = cluster.tidegate("tidegate authority show -o json")?;
+            let status: serde_json::Value = serde_json::from_str(&status)?;
+            ensure!(status["nodesCurrent"] == 1 && status["nodesFormer"] == 0, "{status}");
+            ensure!(status.get("former").is_some() == (field == "former"), "{status}");
+            Ok(())
+        })
+        .unwrap();
+    };
+    wait_nodes(&cluster, "the certificate of the agent", "current");
+    let rotated = cluster.tidegate("tidegate authority rotate").unwrap();
+    assert!(rotated.contains("1 have not renewed their certificates: node-1"), "{rotated}");
+    let refused = cluster.tidegate("tidegate authority retire").unwrap_err();
+    assert!(format!("{refused:#}").contains("node-1"), "{refused:#}");
+
+    let served = |cluster: &Cluster, file: &str| {
+        let ask = |host| format!("curl -fsS --cacert {file} https://10.0.0.{host}:7440/readyz");
+        CONTROL.map(|(_, host)| cluster.stage.run("user", &ask(host)).is_ok())
+    };
+    wait_nodes(&cluster, "the renewal by the new authority", "former");
+    assert_eq!(served(&cluster, "ca.pem"), [true; 3], "clients that know the former one");
+    cluster.stage.run("user", "curl -fsS --cacert ca.pem https://10.0.0.3:7440/v1/ca -o both.pem").unwrap();
+    cluster.tidegate("tidegate authority retire").unwrap();
+    wait::until_true("all servers to present certificates of the new one", || {
+        served(&cluster, "both.pem") == [true; 3] && served(&cluster, "ca.pem") == [false; 3]
+    })
+    .unwrap();
+
+    fs::rename(cluster.stage.file("user", "both.pem"), cluster.stage.file("user", "ca.pem")).unwrap();
+    cluster.stage.program("node-1", "agent").terminate().unwrap();
+    cluster.stage.start("node-1", "agent", &agent);
+    wait::until("the agent to receive the state", || cluster.state_from()).unwrap();
+    let service = cluster.serve("web");
+    let reply = lab::network::client::tcp(cluster.stage.place("node-1"), service).unwrap();
+    assert_eq!(reply.backend, "web-1");
 }

@@ -91,6 +91,7 @@ fn service_steps(of: &AnnouncementInputs<'_>, key: &ServiceKey) -> Vec<Step> {
         | ConditionType::Connected
         | ConditionType::Converged
         | ConditionType::Used
+        | ConditionType::Enforced
         | ConditionType::HasRoom
         | ConditionType::Resolvable
         | ConditionType::ResolvedRefs

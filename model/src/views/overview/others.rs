@@ -16,13 +16,15 @@ use crate::{
     observed::{
         dns_servers::DnsServerProblem,
         health::HeldEndpoint,
-        rollup::NetworkRoom,
+        policy_status::NetworkPolicyStatus,
+        rollup::{NetworkRoom, NodeView},
         status::{
             AddressPoolStatus, BgpPeerStatus, Condition, ConditionStatus, ConditionType, NodeBgpSession,
             PoolUsage,
         },
     },
     primitives::{name::Name, quantity::Timestamp},
+    wire::report::PolicyEnforcement,
 };
 
 /// Maximum share of free addresses, in percent, with which a pool counts as nearly full.
@@ -80,6 +82,24 @@ pub fn workload_network(object: &Object, room: &NetworkRoom) -> Option<StatusFin
     Some(StatusFinding { affects, affects_more, basis: Basis::Intent, ..found })
 }
 
+/// Returns the finding of a NetworkPolicy that nodes do not enforce; `None` if they enforce it or have not caught up yet.
+#[must_use]
+pub fn network_policy(object: &Object, status: &NetworkPolicyStatus) -> Option<StatusFinding> {
+    let is_lacking = |one: &&Condition| one.reason == ConditionReason::NotEnforcedOnNodes;
+    let lacking = status.conditions.iter().find(is_lacking)?;
+    let mut found = first(object, std::slice::from_ref(lacking), Impact::Degraded)?;
+    found.concerns.kinds = &[Kind::NetworkPolicy, Kind::Workload, Kind::Node];
+    Some(found)
+}
+
+/// Returns true if a node does not enforce network policy for all connections, so that the policies have to be judged one by
+/// one.
+#[must_use]
+pub fn lacks_policy(view: &NodeView<'_>) -> bool {
+    let policy = view.report.and_then(|report| report.policy.as_ref());
+    policy.is_none_or(|policy| policy.enforcement != PolicyEnforcement::Full)
+}
+
 /// Returns the finding of a BgpPeer from its status, or `None` if the peer has no problem. The impact is
 /// [`Impact::Risk`], because a missing session reduces redundancy, or [`Impact::Notice`] if no Node uses the
 /// BgpPeer.
@@ -106,6 +126,7 @@ pub fn first(object: &Object, conditions: &[Condition], impact: Impact) -> Optio
         ConditionType::HasRoom => "HasRoom",
         ConditionType::Announced => "Announced",
         ConditionType::Used => "Used",
+        ConditionType::Enforced => "Enforced",
         ConditionType::Accepted
         | ConditionType::AddressAssigned
         | ConditionType::EndpointsAvailable

@@ -69,6 +69,7 @@ pub fn judge(
                 | ConditionType::Connected
                 | ConditionType::Converged
                 | ConditionType::Used
+                | ConditionType::Enforced
                 | ConditionType::HasRoom
                 | ConditionType::ResolvedRefs
                 | ConditionType::Issued => None,
@@ -136,6 +137,7 @@ fn finding(view: &ServiceInput<'_>, impact: super::Impact, condition: &Condition
         | ConditionType::Connected
         | ConditionType::Converged
         | ConditionType::Used
+        | ConditionType::Enforced
         | ConditionType::HasRoom
         | ConditionType::ResolvedRefs
         | ConditionType::Issued => "Ready",

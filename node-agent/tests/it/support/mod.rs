@@ -71,7 +71,8 @@ impl Namespace {
     pub fn delete_several<const N: usize>(namespaces: [&mut Self; N]) {
         let names = namespaces.map(|namespace| std::mem::take(&mut namespace.name));
         let lines = names.iter().map(|name| format!("netns del {name}\n"));
-        batch(&["-force"], &lines.collect::<String>());
+        // A failure must not hide the message of a test that panics.
+        let _deleted = try_batch(&["-force"], &lines.collect::<String>());
     }
 
     pub fn name(&self) -> &str {
@@ -155,10 +156,15 @@ impl Drop for Namespace {
 
 /// Runs a script of `ip` commands, one per line, in a single process.
 fn batch(options: &[&str], script: &str) {
+    assert!(try_batch(options, script), "ip refused: {script}");
+}
+
+/// Runs a script of `ip` commands. Returns true if all succeeded.
+fn try_batch(options: &[&str], script: &str) -> bool {
     let mut ip = Command::new("ip");
     let mut child = ip.args(options).args(["-batch", "-"]).stdin(Stdio::piped()).spawn().expect("ip starts");
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), script.as_bytes()).unwrap();
-    assert!(child.wait().unwrap().success(), "ip refused: {script}");
+    child.wait().unwrap().success()
 }
 
 /// Returns a name for a namespace that no other test on this machine uses at the same time.
