@@ -68,8 +68,8 @@ pub struct Global {
         value_name = "NAME", value_parser = Label::parse
     )]
     pub source_id: Option<Label>,
-    /// Maximum number of objects removed at once without confirmation [default: 5, or a fifth of the source's
-    /// objects if that is more]
+    /// Maximum number of objects removed at once without confirmation; Workloads of Kubernetes do not count [default: 5,
+    /// or a fifth of the source's objects that count if that is more]
     #[arg(long, global = true, env = "TIDEGATE_PRUNE_LIMIT", hide_env_values = true, value_name = "N")]
     pub prune_limit: Option<usize>,
     /// Accept a source without any objects; by default, removing the last ones requires confirmation

@@ -69,13 +69,13 @@ pub struct Settings {
     /// Name of the source. Used as the name of its apply set and as the value of the source label on its
     /// objects.
     pub source: Label,
-    /// Maximum number of objects removed at once without confirmation; by default 5, or a fifth of the
-    /// source's objects on the server if that is more.
+    /// Maximum number of objects removed at once without confirmation, not counting [`Self::uncounted`]; by default 5, or a
+    /// fifth of the source's counted objects on the server if that is more.
     pub prune_limit: Option<usize>,
     /// True if a source without any objects is accepted: removals then need confirmation only above
     /// [`Self::prune_limit`]. False if every removal for such a source needs confirmation.
     pub allow_empty: bool,
-    /// Kind whose removals are not counted; see [`Rules::uncounted`].
+    /// Kind whose removals are neither counted nor held; see [`Rules::uncounted`].
     pub uncounted: Option<Kind>,
 }
 
@@ -205,6 +205,8 @@ struct Engine<'a> {
     told_at: Option<Instant>,
     confirmed: BTreeSet<ObjectKey>,
     refused: BTreeMap<ObjectKey, String>,
+    /// Rejected objects of which the server has a newer state. They are written again when the watch has delivered it.
+    stale: BTreeSet<ObjectKey>,
     guarded: BTreeSet<ObjectKey>,
     settled: BTreeMap<ObjectKey, SettledObject>,
     /// Time of the next retry of rejected objects.
@@ -239,6 +241,7 @@ impl<'a> Engine<'a> {
             told_at: None,
             confirmed: BTreeSet::new(),
             refused: BTreeMap::new(),
+            stale: BTreeSet::new(),
             guarded: BTreeSet::new(),
             settled: BTreeMap::new(),
             retry_at: None,
@@ -377,6 +380,7 @@ impl<'a> Engine<'a> {
         let looked_at = std::mem::take(&mut self.dirty);
         for key in &looked_at {
             self.refused.remove(key);
+            self.stale.remove(key);
             self.guarded.remove(key);
         }
         self.waiting.extend(plan.waiting);
@@ -448,7 +452,9 @@ impl<'a> Engine<'a> {
                     }
                 }
                 Fate::Refused { why, by_guard, is_stale } => {
-                    if !is_stale {
+                    if is_stale {
+                        self.stale.insert(key.clone());
+                    } else {
                         tracing::warn!(object = %key, why, "refused");
                     }
                     if by_guard {
@@ -474,7 +480,9 @@ impl<'a> Engine<'a> {
         }
         self.progress.control(failure.clone());
         self.failure = failure;
-        let refused: imbl::OrdMap<_, _> = self.refused.clone().into_iter().collect();
+        let is_reported = |(key, _): &(&ObjectKey, &String)| !self.stale.contains(*key);
+        let refused = self.refused.iter().filter(is_reported);
+        let refused: imbl::OrdMap<_, _> = refused.map(|(key, why)| (key.clone(), why.clone())).collect();
         self.observed.send_if_modified(|observed| {
             let is_changed = observed.refused != refused;
             observed.refused = refused;

@@ -21,6 +21,7 @@ pub struct DesiredObjects {
 pub struct ObservedObjects {
     /// Objects as stored by the server, including their statuses, by key. Workloads are null.
     pub objects: OrdMap<ObjectKey, Value>,
-    /// Rejection messages, by key of the desired object that could not be written.
+    /// Rejection messages, by key of the desired object that could not be written. Without objects of which the server has a
+    /// newer state, because their next write follows it.
     pub refused: OrdMap<ObjectKey, String>,
 }

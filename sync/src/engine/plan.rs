@@ -26,14 +26,14 @@ pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub struct Rules<'a> {
     /// Name of the source, used as its apply set and label value.
     pub source: &'a Label,
-    /// Maximum number of removals at once without confirmation; by default 5, or a fifth of the source's
-    /// objects if that is more.
+    /// Maximum number of removals at once without confirmation, not counting [`Self::uncounted`]; by default 5, or a fifth of
+    /// the source's counted objects if that is more.
     pub prune_limit: Option<usize>,
     /// True to accept a source without any objects; otherwise every removal for such a source needs
     /// confirmation.
     pub allow_empty: bool,
-    /// Kind whose removals are not counted, as long as the source still has any of its objects on the server: the
-    /// instances of an application come and go in large numbers.
+    /// Kind whose removals are neither counted nor held, as long as the source still has any of its objects on the server:
+    /// the instances of an application come and go in large numbers.
     pub uncounted: Option<Kind>,
     /// Keys of the objects whose removal the operator has confirmed.
     pub confirmed: &'a BTreeSet<ObjectKey>,
@@ -66,7 +66,8 @@ pub struct Write {
 /// Planned changes: all writes in order, followed by all removals in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Objects to create or replace; an object comes before the ones that refer to it.
+    /// Objects to create or replace; an object comes before the ones that refer to it. New NetworkPolicies follow new
+    /// Workloads.
     pub writes: Vec<Write>,
     /// Objects to remove; an object comes after the ones that refer to it.
     pub removals: Vec<ObjectKey>,
@@ -103,8 +104,24 @@ pub fn plan<'a>(
     } else {
         plan.waiting = removals;
     }
-    plan.writes.sort_by(|a, b| a.key.cmp(&b.key));
+    plan.writes.sort_by(|a, b| (stage(a), &a.key).cmp(&(stage(b), &b.key)));
     plan
+}
+
+/// Returns the position of a write among writes of other kinds. A new NetworkPolicy comes after the new Workloads: written
+/// before them, it would end established connections with peers that it accepts and that are not known yet. All other writes
+/// have the order of the kinds, so that a changed policy is in force before the Workloads that it selects.
+fn stage(write: &Write) -> u8 {
+    let kind = write.key.kind;
+    if write.is_new && kind == Kind::Workload {
+        1
+    } else if write.is_new && kind == Kind::NetworkPolicy {
+        2
+    } else if kind < Kind::Workload {
+        0
+    } else {
+        3
+    }
 }
 
 fn write(rules: Rules<'_>, key: &ObjectKey, wanted: &Object, current: Option<&Object>) -> Option<Write> {
@@ -144,23 +161,26 @@ fn secret_json(object: &Object) -> Vec<u8> {
     json.to_string().into_bytes()
 }
 
-/// Returns the removals that need the operator's confirmation: all unconfirmed ones if their number exceeds
-/// the limit, not counting those of an uncounted kind, or if the source has no objects and [`Rules::allow_empty`] is false; otherwise none.
+/// Returns the removals that need the operator's confirmation: all unconfirmed ones if the source has no objects and
+/// [`Rules::allow_empty`] is false, and the counted ones if their number exceeds the limit; otherwise none.
 fn held(
     rules: Rules<'_>,
     wanted: &DesiredObjects,
     mirror: &Mirror,
     removals: &BTreeSet<ObjectKey>,
 ) -> BTreeSet<ObjectKey> {
-    let unasked: BTreeSet<_> = removals.difference(rules.confirmed).cloned().collect();
+    let mut unasked: BTreeSet<_> = removals.difference(rules.confirmed).cloned().collect();
+    // Most plans remove nothing, and the rest looks at all objects.
+    if unasked.is_empty() || (wanted.objects.is_empty() && !rules.allow_empty) {
+        return unasked;
+    }
     let is_uncounted = |key: &ObjectKey| rules.uncounted == Some(key.kind);
     let has_some = mirror.objects().keys().any(|key| is_uncounted(key) && wanted.objects.contains_key(key));
-    let is_counted = |key: &&ObjectKey| !(has_some && is_uncounted(key));
-    let total = || mirror.objects().keys().filter(is_counted).count();
+    let is_counted = |key: &ObjectKey| !(has_some && is_uncounted(key));
+    unasked.retain(is_counted);
+    let total = || mirror.objects().keys().filter(|key| is_counted(key)).count();
     let limit = rules.prune_limit.unwrap_or_else(|| PRUNE_FREE.max(total() / 5));
-    let has_lost_everything = wanted.objects.is_empty() && !rules.allow_empty;
-    let removed = unasked.iter().filter(is_counted).count();
-    if removed > limit || has_lost_everything { unasked } else { BTreeSet::new() }
+    if unasked.len() > limit { unasked } else { BTreeSet::new() }
 }
 
 /// Splits writes into batches, one per request, of at most [`BATCH_OBJECTS_MAX`] objects and

@@ -1,9 +1,10 @@
-//! Execution of a plan: writes objects in batches and deletes them one by one. If the server rejects a batch,
+//! Execution of a plan: writes objects in batches, and deletes the objects of a kind concurrently. If the server rejects a batch,
 //! the rejected object is found by the fields that the rejection names, or else by bisection, and the rest of
 //! the batch is written without it.
 
 use std::collections::BTreeSet;
 
+use futures::StreamExt as _;
 use model::{
     kinds::resource::{Object, ObjectKey},
     primitives::{name::Label, quantity::Revision},
@@ -15,6 +16,9 @@ use super::{
     plan::{Write, batches},
 };
 use crate::control::{Control, Error, Problem, Request, is_final};
+
+/// Maximum number of concurrent removals. Each is a write of its own at the server, which has other clients.
+const REMOVALS_MAX: usize = 16;
 
 /// Outcome of a write or removal of one object.
 #[derive(Debug)]
@@ -93,27 +97,39 @@ impl Writer<'_> {
         outcome
     }
 
-    /// Deletes objects one by one, each only if its entity tag on the server is still the given one. Returns
-    /// the outcome of each object.
+    /// Deletes objects, each only if its entity tag on the server is still the given one. Objects of one kind, which do not
+    /// refer to each other, are deleted concurrently; the next kind follows when all of them are gone. Returns the outcome of
+    /// each object. After a failure, the outcome of up to [`REMOVALS_MAX`] sent requests is unknown.
     pub(super) async fn remove(&self, removals: Vec<(ObjectKey, String)>) -> Outcome {
         let mut outcome = Outcome::default();
-        for (key, tag) in removals {
-            let request = Request::delete(key.path())
-                .if_match(tag)
-                .query("dryRun", self.is_dry_run.then_some("true"))
-                .query("confirm", self.confirmed.contains(&key).then_some("true"));
-            let fate = match self.control.send(&request).await {
-                Ok(answer) => Fate::Removed(revision_of(&answer)),
-                Err(Error::Rejected(problem)) if problem.status == 404 => Fate::Removed(Revision(u64::MAX)),
-                Err(Error::Rejected(problem)) if is_final(&problem) => refusal(&problem, problem.to_string()),
-                Err(failure) => {
-                    outcome.failure = Some(failure.to_string());
-                    return outcome;
+        for same_kind in removals.chunk_by(|(a, _), (b, _)| a.kind == b.kind) {
+            let requests = same_kind.iter().map(|(key, tag)| self.remove_one(key.clone(), tag.clone()));
+            let mut removed = futures::stream::iter(requests).buffer_unordered(REMOVALS_MAX);
+            while let Some((key, fate)) = removed.next().await {
+                match fate {
+                    Ok(fate) => outcome.fates.push((key, fate)),
+                    Err(failure) => {
+                        outcome.failure = Some(failure.to_string());
+                        return outcome;
+                    }
                 }
-            };
-            outcome.fates.push((key, fate));
+            }
         }
         outcome
+    }
+
+    async fn remove_one(&self, key: ObjectKey, tag: String) -> (ObjectKey, Result<Fate, Error>) {
+        let request = Request::delete(key.path())
+            .if_match(tag)
+            .query("dryRun", self.is_dry_run.then_some("true"))
+            .query("confirm", self.confirmed.contains(&key).then_some("true"));
+        let fate = match self.control.send(&request).await {
+            Ok(answer) => Ok(Fate::Removed(revision_of(&answer))),
+            Err(Error::Rejected(problem)) if problem.status == 404 => Ok(Fate::Removed(Revision(u64::MAX))),
+            Err(Error::Rejected(problem)) if is_final(&problem) => Ok(refusal(&problem, problem.to_string())),
+            Err(failure) => Err(failure),
+        };
+        (key, fate)
     }
 
     async fn apply(&self, batch: &[Write], is_confirmed: bool) -> Result<Vec<Value>, Error> {
@@ -209,3 +225,6 @@ fn revision_of(answer: &Value) -> Revision {
     let text = answer.pointer("/metadata/resourceVersion").and_then(Value::as_str);
     Revision(text.and_then(|text| text.parse().ok()).unwrap_or(u64::MAX))
 }
+
+#[cfg(test)]
+mod tests;
