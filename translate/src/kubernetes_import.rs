@@ -244,7 +244,12 @@ pub(crate) fn refusal(kind: &str) -> String {
                  endpoints can come from `tidegate-sync`, EndpointSlices or Workloads"
             )
         }
-        "Gateway" | "HTTPRoute" | "NetworkPolicy" => {
+        "NetworkPolicy" => {
+            "a NetworkPolicy selects pods of a running cluster, and cannot be imported: use `tidegate-sync \
+                            kubernetes --network-policies`, or write a NetworkPolicy of Tidegate"
+                .to_owned()
+        }
+        "Gateway" | "HTTPRoute" => {
             format!("a {kind} configures more than addresses and ports; this kind cannot be imported")
         }
         _ => "this kind cannot be imported".to_owned(),

@@ -17,6 +17,7 @@ use imbl::OrdMap;
 use model::{
     kinds::{
         metadata::{CHECKED_BY, Labels},
+        network_policy::NAMESPACE_NAME_LABEL,
         resource::{Kind, Object, ObjectKey},
     },
     primitives::name::Name,
@@ -89,6 +90,8 @@ pub struct WriteBackInput {
     pub nodes: Nodes,
     /// Classes, Gateways, HTTPRoutes and Ingresses that Tidegate handles.
     pub http: OrdMap<(Resource, Id), Arc<HttpEntry>>,
+    /// Keys of the Tidegate objects derived from each cluster object. An empty name stands for several objects of its kind.
+    pub made: OrdMap<(Resource, Id), Vec<ObjectKey>>,
 }
 
 /// State of the cluster and the Tidegate objects derived from it.
@@ -100,8 +103,6 @@ pub struct ClusterState {
     objects: BTreeMap<Resource, BTreeMap<Id, Value>>,
     /// Ids of the EndpointSlices of each Service, by Service id.
     slices: BTreeMap<Id, BTreeSet<Id>>,
-    /// Keys of the Tidegate objects derived from each cluster object.
-    made: BTreeMap<(Resource, Id), Vec<ObjectKey>>,
     /// Kinds that have been listed completely at least once.
     read: BTreeSet<Resource>,
     needed: BTreeSet<Resource>,
@@ -125,7 +126,6 @@ impl ClusterState {
             around: Surroundings::default(),
             objects: BTreeMap::new(),
             slices: BTreeMap::new(),
-            made: BTreeMap::new(),
             read: BTreeSet::new(),
             needed: needed.into_iter().collect(),
             failures: BTreeMap::new(),
@@ -354,7 +354,7 @@ impl ClusterState {
             Resource::Namespace if touched.is_empty() => {}
             Resource::Namespace => {
                 let namespaces = self.known(Resource::Namespace);
-                let labels = namespaces.map(|(id, object)| (id.name.clone(), labels(object))).collect();
+                let labels = namespaces.map(|(id, object)| (id.name.clone(), labels(id, object))).collect();
                 if self.around.namespaces != labels {
                     self.around.namespaces = labels;
                     self.metallb();
@@ -509,8 +509,9 @@ impl ClusterState {
     fn replace(&mut self, resource: Resource, id: &Id, objects: Vec<Object>) {
         let key = (resource, id.clone());
         let new: Vec<ObjectKey> = objects.iter().map(Object::key).collect();
-        for gone in self.made.remove(&key).into_iter().flatten().filter(|key| !new.contains(key)) {
-            self.objects_wanted.remove(&gone);
+        let old = self.published.made.get(&key).cloned().unwrap_or_default();
+        for gone in old.iter().filter(|key| !new.contains(key)) {
+            self.objects_wanted.remove(gone);
         }
         for mut object in objects {
             let key = object.key();
@@ -522,8 +523,10 @@ impl ClusterState {
                 self.objects_wanted.insert(key, object);
             }
         }
-        if !new.is_empty() {
-            self.made.insert(key, new);
+        if new.is_empty() {
+            self.published.made.remove(&key);
+        } else if new != old {
+            self.published.made.insert(key, new);
         }
     }
 }
@@ -554,9 +557,11 @@ fn uid(object: &Value) -> String {
     policy::unpacked_pod(object).map_or_else(|| text(object, UID), |pod| text(&pod, UID))
 }
 
-fn labels(object: &Value) -> Labels {
-    object
-        .pointer("/metadata/labels")
-        .and_then(|labels| serde_json::from_value(labels.clone()).ok())
-        .unwrap_or_default()
+/// Returns the labels of a Namespace, with the label that contains its name.
+fn labels(id: &Id, namespace: &Value) -> Labels {
+    let labels = namespace.pointer("/metadata/labels");
+    let labels = labels.and_then(|labels| serde_json::from_value(labels.clone()).ok());
+    let mut labels: Labels = labels.unwrap_or_default();
+    labels.insert(NAMESPACE_NAME_LABEL.to_owned(), id.name.clone());
+    labels
 }

@@ -7,8 +7,8 @@ use model::kinds::resource::Kind;
 use serde_json::{Value, json};
 use sync::kubernetes::{
     resource::Resource,
-    state::{Change, ClusterState, needed},
-    translate::{Mode, Settings, pod as translated, reduced_pod},
+    state::{Change, ClusterState, Id, needed},
+    translate::{ClusterName, ISOLATED_LABEL, Mode, POD_LABEL, Settings, pod as translated, reduced_pod},
 };
 
 use crate::{
@@ -57,7 +57,7 @@ fn a_selector_of_namespaces_follows_their_labels() {
         "kind": "NetworkPolicy", "metadata": { "name": "api", "namespace": "shop" },
         "spec": { "podSelector": {}, "ingress": [{ "from": [{ "namespaceSelector": { "matchLabels": { "purpose": "x" } } }] }] },
     });
-    let mut state = state(None, &[policy]);
+    let mut state = state(None, std::slice::from_ref(&policy));
     let names = |state: &ClusterState| {
         let wanted = state.wanted().objects;
         let policy =
@@ -72,13 +72,22 @@ fn a_selector_of_namespaces_follows_their_labels() {
     assert_eq!(names(&state), ["a", "b"]);
     state.apply(Resource::Namespace, Change::Put(namespace("b", "y")));
     assert_eq!(names(&state), ["a"]);
+    // The name is a label of every namespace, and may be combined with others.
+    state.apply(Resource::Namespace, Change::Put(namespace("b", "x")));
+    let expression = json!({ "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["a"] });
+    let mut by_both = policy.clone();
+    by_both["spec"]["ingress"][0]["from"][0]["namespaceSelector"]["matchExpressions"] = json!([expression]);
+    state.apply(Resource::NetworkPolicy, Change::Put(by_both));
+    assert_eq!(names(&state), ["b"]);
+    state.apply(Resource::NetworkPolicy, Change::Put(policy));
+    state.apply(Resource::Namespace, Change::Put(namespace("b", "y")));
     // More namespaces than one expression may list.
     for number in 0..100 {
         state.apply(Resource::Namespace, Change::Put(namespace(&format!("n{number:02}"), "x")));
     }
     assert_eq!(names(&state).len(), 101);
     for number in 0..100 {
-        let id = sync::kubernetes::state::Id { namespace: String::new(), name: format!("n{number:02}") };
+        let id = Id { namespace: String::new(), name: format!("n{number:02}") };
         state.apply(Resource::Namespace, Change::Gone(id));
     }
     assert_eq!(names(&state), ["a"]);
@@ -231,4 +240,148 @@ async fn many_pods_may_end_at_once() {
     pods.iter().skip(1).for_each(|pod| server.delete(pod));
     eventually("one is left", || api.names("workloads"), |names| *names == ["p1"]);
     adapter.sync.wait_until_equal();
+}
+
+/// Gives an object this number of labels. The first one of a pod is `app`.
+fn with_labels(mut object: Value, count: usize) -> Value {
+    let have = object["metadata"]["labels"].as_object().map_or(0, serde_json::Map::len);
+    for number in have..count {
+        object["metadata"]["labels"][format!("more-{number}")] = json!("x");
+    }
+    object
+}
+
+/// Pods and a policy with as many labels as an object may have, and more: the policy applies to all of the pods, and those with too
+/// many labels are isolated in both directions until they are gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_and_policies_with_any_number_of_labels_are_enforced() {
+    for (flags, prefix, labels_max) in
+        [(&["--network-policies"][..], "", 98), (&["--network-policies", "--cluster", "east"], "east--", 97)]
+    {
+        let server = ApiServer::start(false).await;
+        let api = Api::memory();
+        for name in ["shop", "other"] {
+            server.put(&namespace(name, &json!({})));
+        }
+        server.put(&pod("other", "stranger", &["10.1.1.9"]));
+        let counts = [("plain", 1), ("full", labels_max), ("over", labels_max + 1), ("many", 150)];
+        for (number, (name, count)) in counts.into_iter().enumerate() {
+            server.put(&with_labels(pod("shop", name, &[&format!("10.1.1.{number}")]), count));
+        }
+        let deny = policy("deny", &json!({ "podSelector": {}, "policyTypes": ["Ingress"] }));
+        server.put(&with_labels(deny, 100));
+        let adapter = adapter(&server, &api.url, flags);
+        adapter.sync.wait_until_equal();
+        eventually("all Workloads", || api.names("workloads"), |names| names.len() == 5);
+        assert_eq!(api.names("networkpolicies"), ["deny", "tidegate-isolated-pods"], "{prefix}");
+        for (name, count) in counts {
+            let [to, from] = [("other/stranger", name), (name, "other/stranger")].map(|(from, to)| {
+                let named = |name: &str| {
+                    let (namespace, name) = name.split_once('/').unwrap_or(("shop", name));
+                    format!("{prefix}{namespace}/{name}")
+                };
+                let question = format!("from={}&to={}&port=8080", named(from), named(to));
+                decisions(&api, &[&question])[question.as_str()]
+            });
+            assert_eq!((to, from), (false, count <= labels_max), "{prefix}{name}");
+        }
+        let is_reported = |events: &Vec<Value>| {
+            let of = |event: &Value| event["regarding"]["name"].as_str().unwrap_or_default().to_owned();
+            let warnings = events.iter().filter(|event| event["type"] == "Warning");
+            let mut names: Vec<_> = warnings.map(of).collect();
+            names.sort_unstable();
+            names == ["many", "over"]
+        };
+        eventually("events", || server.all("apis/events.k8s.io/v1", "events"), is_reported);
+        for name in ["over", "many"] {
+            server.delete(&pod("shop", name, &[]));
+        }
+        eventually("the policy is gone", || api.names("networkpolicies"), |names| *names == ["deny"]);
+    }
+}
+
+/// A pod cannot choose the labels of the adapter, and a policy of the cluster cannot replace the one that isolates pods.
+#[test]
+fn isolation_cannot_be_claimed_nor_replaced_by_objects_of_the_cluster() {
+    let keys =
+        |state: &ClusterState| state.wanted().objects.keys().map(ToString::to_string).collect::<Vec<_>>();
+    let mut named_alike = policy("tidegate-isolated-pods", &json!({ "podSelector": {}, "ingress": [{}] }));
+    let mut liar = pod("shop", "liar", &["10.1.1.1"]);
+    liar["metadata"]["labels"] = json!({ ISOLATED_LABEL: "labels", POD_LABEL: "x" });
+    let mut state = state(None, &[named_alike.clone(), liar]);
+    let workload =
+        state.wanted().objects.values().find(|one| one.key().kind == Kind::Workload).unwrap().clone();
+    assert_eq!(workload.metadata.labels.len(), 1);
+    // No cluster can have the name that stands for the one without a name.
+    assert!(workload.metadata.labels[POD_LABEL].parse::<ClusterName>().is_err());
+    let over = with_labels(pod("shop", "over", &["10.1.1.2"]), 99);
+    state.apply(Resource::Pod, Change::Put(over.clone()));
+    let with_isolated = keys(&state);
+    assert_eq!(with_isolated.len(), 4, "{with_isolated:?}");
+    assert!(with_isolated.contains(&"NetworkPolicy shop/tidegate-isolated-pods".to_owned()));
+    named_alike["spec"] = json!({ "podSelector": {} });
+    state.apply(Resource::NetworkPolicy, Change::Put(named_alike.clone()));
+    assert_eq!(keys(&state), with_isolated);
+    state.apply(Resource::NetworkPolicy, Change::Gone(Id::of(&named_alike)));
+    assert!(keys(&state).contains(&"NetworkPolicy shop/tidegate-isolated-pods".to_owned()));
+    // Isolated until the last such pod is gone, or has fewer labels.
+    state.apply(Resource::Pod, Change::Put(with_labels(pod("shop", "third", &["10.1.1.3"]), 120)));
+    state.apply(Resource::Pod, Change::Put(pod("shop", "third", &["10.1.1.3"])));
+    assert!(keys(&state).contains(&"NetworkPolicy shop/tidegate-isolated-pods".to_owned()));
+    state.apply(Resource::Pod, Change::Gone(Id::of(&over)));
+    assert_eq!(keys(&state), ["Workload shop/liar", "Workload shop/third"]);
+}
+
+/// With `--pods`, a pod with too many labels is a Workload without them. The adapter writes no policies.
+#[test]
+fn without_policies_a_pod_with_too_many_labels_is_a_workload_without_them() {
+    let settings = Settings { cluster: None, mode: Mode::LoadBalancer, class: None };
+    let mut state = ClusterState::new(settings, [Resource::Pod]);
+    state.apply(Resource::Pod, Change::Put(with_labels(pod("shop", "over", &["10.1.1.2"]), 99)));
+    let wanted = state.wanted().objects;
+    let found: Vec<_> = wanted.values().map(|one| (one.key().kind, one.metadata.labels.len())).collect();
+    assert_eq!(found, [(Kind::Workload, 2)]);
+}
+
+/// The control server rejects a Workload for a quota, and a policy because another author has created it: events of the pod and of
+/// the NetworkPolicy have the reason.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rejections_of_the_control_server_are_events_of_the_pod_and_the_policy() {
+    let server = ApiServer::start(false).await;
+    let api = Api::memory_with(&["--quota", "workloads=1"]);
+    api.apply(&json!({
+        "kind": "NetworkPolicy", "metadata": { "name": "deny", "namespace": "shop" },
+        "spec": { "selector": { "matchLabels": { "app": "x" } } },
+    }));
+    server.put(&namespace("shop", &json!({})));
+    server.put(&pod("shop", "first", &["10.1.1.1"]));
+    server.put(&policy("deny", &json!({ "podSelector": {} })));
+    let adapter = adapter(&server, &api.url, &["--network-policies"]);
+    eventually("the first Workload", || api.names("workloads"), |names| *names == ["first"]);
+    server.put(&pod("shop", "second", &["10.1.1.2"]));
+    let rejections = || {
+        let events = server.all("apis/events.k8s.io/v1", "events");
+        let text = |event: &Value, pointer: &str| {
+            event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let refused =
+            events.iter().filter(|event| event["reason"] == "Refused" && event["type"] == "Warning");
+        let mut refused: Vec<_> = refused
+            .map(|event| ["/regarding/kind", "/regarding/name", "/note"].map(|pointer| text(event, pointer)))
+            .collect();
+        refused.sort_unstable();
+        refused
+    };
+    let found = eventually("events", rejections, |found| found.len() == 2);
+    let [policy_event, pod_event] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((policy_event[0].as_str(), policy_event[1].as_str()), ("NetworkPolicy", "deny"));
+    assert!(policy_event[2].contains("belongs to none"), "{policy_event:?}");
+    assert_eq!((pod_event[0].as_str(), pod_event[1].as_str()), ("Pod", "second"));
+    assert!(pod_event[2].contains("quota"), "{pod_event:?}");
+    // When the reasons are gone, the objects are written, and there are no further events.
+    server.delete(&pod("shop", "first", &[]));
+    let (status, answer) = api.call("DELETE", "/v1/namespaces/shop/networkpolicies/deny", None);
+    assert_eq!(status, 200, "{answer}");
+    adapter.sync.wait_until_equal();
+    assert_eq!((api.names("workloads"), rejections()), (vec!["second".to_owned()], found));
 }

@@ -258,7 +258,7 @@ const PREFACE: &str = "# Fields of Kubernetes and MetalLB
 
 Translation of every field of the objects that `tidegate-sync kubernetes` and [`tidegate import`](../how-to/import-export.md) read. This page is
 generated from the field table of both. Endpoints are read by `tidegate import` only; the cluster makes EndpointSlices of them. Pods and NetworkPolicies are
-read by `tidegate-sync kubernetes` only, with `--network-policies`.
+read by `tidegate-sync kubernetes` only: both with `--network-policies`, and Pods also with `--pods`.
 
 - *mapped*: the field has the same meaning;
 - *mapped (proxy)*: so with `--mode proxy`; with `--mode load-balancer` the cluster's own proxy handles it;

@@ -39,9 +39,9 @@ pub use self::{
     endpoints::endpoints,
     metallb::metallb,
     names::{CLUSTER_LABEL, ClusterName, Id},
-    network_policy::{network_policy, selects_namespaces_by_labels},
+    network_policy::{isolating_policy, network_policy, selects_namespaces_by_labels},
     node::node,
-    pod::{POD_LABEL, pod, reduced_pod},
+    pod::{ISOLATED_LABEL, POD_LABEL, pod, reduced_pod},
     service::{Claim, backend_service, claim, service},
     slice::{SERVICE_NAME_LABEL, endpoint_slice},
 };
@@ -95,7 +95,7 @@ pub struct Settings {
 pub struct Surroundings {
     /// Names of the cluster's IPAddressPools.
     pub pools: BTreeSet<String>,
-    /// Labels of each namespace, by namespace name.
+    /// Labels of each namespace, by namespace name. They include `kubernetes.io/metadata.name`, which every namespace has.
     pub namespaces: BTreeMap<String, Labels>,
     /// Secrets referenced by BGPPeers; `None` if they are not read.
     pub passwords: Option<passwords::Passwords>,
@@ -186,10 +186,21 @@ fn document(kind: &str, namespace: Option<&str>, name: &str, labels: &Value, spe
 fn labels_of(settings: &Settings, object: &Value) -> Value {
     let mut labels =
         object.pointer("/metadata/labels").cloned().filter(Value::is_object).unwrap_or(json!({}));
+    add_own_labels(settings, &mut labels);
+    labels
+}
+
+/// Returns the labels that the translation gives to all objects of a cluster.
+fn own_labels(settings: &Settings) -> Value {
+    let mut labels = json!({});
+    add_own_labels(settings, &mut labels);
+    labels
+}
+
+fn add_own_labels(settings: &Settings, labels: &mut Value) {
     if let Some(cluster) = &settings.cluster {
         labels[CLUSTER_LABEL] = json!(cluster.as_str());
     }
-    labels
 }
 
 /// Returns the text as a DNS label, if it is valid.

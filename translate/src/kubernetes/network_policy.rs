@@ -4,6 +4,9 @@
 //! everything that it restricts: a peer or port leaves its list, and a rule that loses its last peer or port is left out,
 //! because a rule without peers matches all of them. If the selector of the pods cannot be translated, the policy selects all
 //! pods of the namespace and accepts nothing.
+//!
+//! Pods whose labels cannot be translated are Workloads without these labels ([`ISOLATED_LABEL`]). They match only selectors that
+//! match every pod, and [`isolating_policy`] isolates them.
 
 mod peer;
 
@@ -11,7 +14,7 @@ use model::{
     admission::decode::{Expect, decode},
     kinds::{
         network_policy::{EgressRule, IngressRule, NetworkPolicySpec, PolicyPeer, PolicyPort, PolicyType},
-        selector::Selector,
+        selector::{Expression, Operator, Selector},
         service::TargetPort,
     },
 };
@@ -19,8 +22,14 @@ use serde_json::{Value, json};
 
 use self::peer::peers;
 pub use self::peer::selects_namespaces_by_labels;
-use super::{Settings, Severity, Surroundings, TranslationResult, document, labels_of, names};
+use super::{
+    Settings, Severity, Surroundings, TranslationResult, document, names, own_labels,
+    pod::{ISOLATED, ISOLATED_LABEL},
+};
 use crate::json::text;
+
+/// Name of the policy that isolates the pods of a namespace whose labels cannot be translated.
+const ISOLATING_POLICY: &str = "tidegate-isolated-pods";
 
 /// Data on which the translation of a rule depends.
 struct Context<'a> {
@@ -70,16 +79,49 @@ pub fn network_policy(settings: &Settings, around: &Surroundings, policy: &Value
         }
     }
     let namespace = settings.name(&text(policy, "/metadata/namespace"));
-    let name = names::with_short_labels(&text(policy, "/metadata/name"));
-    let whole = |labels: &Value, spec: &NetworkPolicySpec| {
-        document("NetworkPolicy", Some(&namespace), &name, labels, json!(spec))
-    };
-    if !made.finish(&whole(&labels_of(settings, policy), &spec)) {
+    let name = translated_name(&text(policy, "/metadata/name"));
+    // The labels of the policy are left out: no selector matches policies, and they could exceed the limit of labels.
+    let labels = own_labels(settings);
+    let whole =
+        |spec: &NetworkPolicySpec| document("NetworkPolicy", Some(&namespace), &name, &labels, json!(spec));
+    if !made.finish(&whole(&spec)) {
         let message = "the policy accepts nothing, because it is not valid as a whole";
         made.find(Severity::Invalid, "spec", message);
-        made.finish(&whole(&json!({}), &NetworkPolicySpec { selector: spec.selector, ..closed }));
+        made.finish(&whole(&NetworkPolicySpec { selector: spec.selector, ..closed }));
     }
     made
+}
+
+/// Returns the policy that isolates the Workloads with [`ISOLATED_LABEL`] in a namespace of the cluster, in both directions. It
+/// has no rules.
+#[must_use]
+pub fn isolating_policy(settings: &Settings, namespace: &str) -> TranslationResult {
+    let mut made = TranslationResult::default();
+    let spec = NetworkPolicySpec {
+        selector: Selector {
+            match_labels: [(ISOLATED_LABEL.to_owned(), ISOLATED.to_owned())].into(),
+            match_expressions: Vec::new(),
+        },
+        policy_types: [PolicyType::Ingress, PolicyType::Egress].into(),
+        ..blank()
+    };
+    let namespace = settings.name(namespace);
+    made.finish(&document(
+        "NetworkPolicy",
+        Some(&namespace),
+        ISOLATING_POLICY,
+        &own_labels(settings),
+        json!(spec),
+    ));
+    made
+}
+
+/// Returns the name in Tidegate of a policy of the cluster, which differs from that of [`isolating_policy`].
+fn translated_name(name: &str) -> String {
+    match names::with_short_labels(name) {
+        name if name == ISOLATING_POLICY => format!("{name}-{}", names::digest(&name)),
+        name => name,
+    }
 }
 
 /// Returns the directions of the policy. An unknown direction stands for both, because the policy isolates the pods in it.
@@ -116,8 +158,27 @@ fn policy_types(spec: &Value, made: &mut TranslationResult) -> Vec<PolicyType> {
 /// Returns the selector of the pods. An absent selector selects all pods of the namespace.
 fn subject(spec: &Value) -> Result<Selector, String> {
     known_keys(spec, &["podSelector", "policyTypes", "ingress", "egress"])?;
-    let selector = spec.get("podSelector").map(selector).transpose()?.unwrap_or_default();
+    let selector = spec.get("podSelector").map(pod_selector).transpose()?.unwrap_or_default();
     check(&NetworkPolicySpec { selector: selector.clone(), ..blank() })?;
+    Ok(selector)
+}
+
+/// Parses a selector of pods. If it matches pods without labels and excludes others, it also excludes the Workloads of pods whose
+/// labels could not be translated, because these labels may be the excluded ones.
+fn pod_selector(theirs: &Value) -> Result<Selector, String> {
+    let mut selector = selector(theirs)?;
+    let excludes = |expression: &Expression| match expression.operator {
+        Operator::NotIn | Operator::DoesNotExist => true,
+        Operator::In | Operator::Exists => false,
+    };
+    let expressions = &mut selector.match_expressions;
+    if selector.match_labels.is_empty() && !expressions.is_empty() && expressions.iter().all(excludes) {
+        expressions.push(Expression {
+            key: ISOLATED_LABEL.to_owned(),
+            operator: Operator::DoesNotExist,
+            values: Vec::new(),
+        });
+    }
     Ok(selector)
 }
 

@@ -2,16 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use model::kinds::workload::{WORKLOAD_PORTS_MAX, WorkloadPort};
+use model::kinds::{
+    metadata::{LABELS_MAX, Labels, check_labels},
+    workload::{WORKLOAD_PORTS_MAX, WorkloadPort},
+};
 use serde_json::{Map, Value, json};
 
-use super::{Settings, Severity, TranslationResult, document, label, labels_of, names::with_short_labels};
+use super::{
+    Settings, Severity, TranslationResult, document, label, labels_of, names::with_short_labels, own_labels,
+};
 use crate::json::{items, text};
 
 /// Label of the Workloads of pods. Its value is the name of the cluster, or [`UNNAMED_CLUSTER`].
 pub const POD_LABEL: &str = "tidegate.io/pod";
-/// Value of [`POD_LABEL`] if the cluster has no name.
-const UNNAMED_CLUSTER: &str = "kubernetes";
+/// Value of [`POD_LABEL`] if the cluster has no name. No cluster can have this name, because of the underscore.
+const UNNAMED_CLUSTER: &str = "unnamed_cluster";
+/// Label of the Workloads of pods whose own labels cannot be translated. Its value is [`ISOLATED`].
+pub const ISOLATED_LABEL: &str = "tidegate.io/isolated";
+/// Value of [`ISOLATED_LABEL`].
+pub(super) const ISOLATED: &str = "labels";
+/// Number of labels that the adapter adds to an object after its translation: the one with the name of the source.
+const LABELS_RESERVED: usize = 1;
 
 impl Settings {
     /// Returns the value of [`POD_LABEL`] at the Workloads of this cluster's pods.
@@ -63,7 +74,8 @@ fn picked(value: Option<&Value>, keys: &[&str]) -> Map<String, Value> {
 }
 
 /// Translates a Pod to a Workload of the same name. The result contains no object if the Pod has no address of its own: before
-/// it has been started, after it has ended, and in the network of the host, where policies do not apply to it.
+/// it has been started, after it has ended, and in the network of the host, where policies do not apply to it. The Workload of
+/// a Pod with labels that a Workload cannot have is isolated; see [`ISOLATED_LABEL`].
 #[must_use]
 pub fn pod(settings: &Settings, pod: &Value) -> TranslationResult {
     let mut made = TranslationResult::default();
@@ -97,12 +109,50 @@ pub fn pod(settings: &Settings, pod: &Value) -> TranslationResult {
     if !node.is_empty() {
         spec["node"] = json!(settings.name(&node));
     }
-    let mut labels = labels_of(settings, pod);
-    labels[POD_LABEL] = json!(settings.pod_label());
+    let labels = labels(settings, pod, &mut made);
     let namespace = settings.name(&text(pod, "/metadata/namespace"));
     let name = with_short_labels(&text(pod, "/metadata/name"));
     made.finish(&document("Workload", Some(&namespace), &name, &labels, spec));
     made
+}
+
+/// Returns the labels of the Workload of a pod. If a Workload cannot have all labels of the pod, it gets none of them, because a
+/// part of the labels may match a selector that all of them together do not match.
+fn labels(settings: &Settings, pod: &Value, made: &mut TranslationResult) -> Value {
+    let mut labels = labels_of(settings, pod);
+    labels[POD_LABEL] = json!(settings.pod_label());
+    // A pod cannot exclude itself from policies by this label.
+    if let Some(labels) = labels.as_object_mut() {
+        labels.remove(ISOLATED_LABEL);
+    }
+    let mut own = own_labels(settings);
+    own[POD_LABEL] = labels[POD_LABEL].clone();
+    let own_count = own.as_object().map_or(0, Map::len);
+    let Err(message) = check(&labels, own_count) else { return labels };
+    let message = format!(
+        "{message}; the labels are left out: selectors by labels do not match the pod, and with --network-policies it is \
+         isolated"
+    );
+    made.find(Severity::Invalid, "metadata.labels", message);
+    own[ISOLATED_LABEL] = json!(ISOLATED);
+    own
+}
+
+/// Checks the labels of a Workload, of which `own_count` are those of the adapter.
+fn check(labels: &Value, own_count: usize) -> Result<(), String> {
+    let labels: Labels = serde_json::from_value(labels.clone()).map_err(|error| error.to_string())?;
+    let max = LABELS_MAX - LABELS_RESERVED;
+    if labels.len() > max {
+        return Err(format!(
+            "must have at most {} entries, has {}",
+            max - own_count,
+            labels.len() - own_count
+        ));
+    }
+    let mut violations = Vec::new();
+    check_labels("/metadata/labels", &labels, &mut violations);
+    let messages: Vec<_> = violations.into_iter().map(|violation| violation.message).collect();
+    if messages.is_empty() { Ok(()) } else { Err(messages.join("; ")) }
 }
 
 fn is_ready(pod: &Value) -> bool {

@@ -214,3 +214,13 @@ fn ingresses_become_gateways_and_routes() {
     }
     assert!(!report.contains("PRIVATE KEY"));
 }
+
+/// The report on a NetworkPolicy names the program that reads them.
+#[test]
+fn a_network_policy_is_refused_with_the_program_that_mirrors_it() {
+    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n";
+    let policy = "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: deny}\nspec: {podSelector: {}}\n";
+    let imported = read(&(service.to_owned() + policy), None).unwrap();
+    let report = imported.report.text();
+    assert!(report.contains("tidegate-sync kubernetes --network-policies"), "{report}");
+}

@@ -1,5 +1,5 @@
-//! Writes addresses and conditions to the status of Services and of objects of HTTP routing, and publishes findings (reports of settings
-//! that are not translated exactly) as Kubernetes events.
+//! Writes addresses and conditions to the status of Services and of objects of HTTP routing, and publishes as Kubernetes events: findings
+//! (reports of settings that are not translated exactly), and the rejections of Workloads and NetworkPolicies by the control server.
 //!
 //! One loop receives the complete states of the cluster and of Tidegate's objects. Services that have changed
 //! are marked as dirty until their status is written or needs no write.
@@ -21,7 +21,7 @@ use kube::{
     api::{Patch, PatchParams},
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
-use model::kinds::resource::ObjectKey;
+use model::kinds::resource::{Kind, ObjectKey};
 use tokio::sync::watch;
 use translate::json::text;
 
@@ -88,7 +88,7 @@ struct Desk {
     dirty: BTreeSet<Id>,
     http: HttpStatuses,
     /// Problems that were already published as events, by cluster object.
-    told: BTreeMap<(Resource, Id), Vec<Finding>>,
+    told: BTreeMap<(Resource, Id), Vec<Notice>>,
     untold: BTreeSet<(Resource, Id)>,
 }
 
@@ -123,15 +123,35 @@ impl Desk {
             };
             self.untold.insert(key.clone());
         }
-        let changed = keys_that_differ(&self.observed.objects, &observed.objects)
-            .into_iter()
-            .chain(keys_that_differ(&self.observed.refused, &observed.refused));
-        for key in changed {
+        let refused = keys_that_differ(&self.observed.refused, &observed.refused);
+        self.mark_refused(&published, &refused);
+        for key in keys_that_differ(&self.observed.objects, &observed.objects).into_iter().chain(refused) {
             self.dirty.extend(self.services.get(&key).cloned());
             self.http.mark_derived(&key);
         }
         self.http.mark(&self.published, &published);
         (self.published, self.observed) = (published, observed);
+    }
+
+    /// Marks the Pods and NetworkPolicies whose events may differ because of these rejections, and those that were deleted.
+    fn mark_refused(&mut self, published: &WriteBackInput, refused: &[ObjectKey]) {
+        let is_of_policy = |key: &&ObjectKey| matches!(key.kind, Kind::Workload | Kind::NetworkPolicy);
+        let refused: BTreeSet<_> = refused.iter().filter(is_of_policy).collect();
+        if !refused.is_empty() {
+            let is_concerned = |(origin, keys): &(&(Resource, Id), &Vec<ObjectKey>)| {
+                Resource::POLICY.contains(&origin.0) && keys.iter().any(|key| refused.contains(key))
+            };
+            let concerned = published.made.iter().filter(is_concerned);
+            self.untold.extend(concerned.map(|(origin, _)| origin.clone()));
+        }
+        for item in self.published.made.diff(&published.made) {
+            match item {
+                DiffItem::Remove(origin, _) if self.told.contains_key(origin) => {
+                    self.untold.insert(origin.clone());
+                }
+                DiffItem::Remove(..) | DiffItem::Add(..) | DiffItem::Update { .. } => {}
+            }
+        }
     }
 
     /// Writes the status of dirty Services. A Service whose write fails stays dirty.
@@ -184,18 +204,18 @@ impl Desk {
         let now: Vec<_> = self.untold.iter().take(EVENTS_MAX).cloned().collect();
         for key in now {
             self.untold.remove(&key);
-            let (findings, reference) = self.findings(&key);
+            let (notices, reference) = self.notices(&key);
             let told = self.told.remove(&key).unwrap_or_default();
-            for finding in findings.iter().filter(|finding| !told.contains(finding)) {
-                publish(recorder, &reference, finding).await;
+            for notice in notices.iter().filter(|notice| !told.contains(notice)) {
+                publish(recorder, &reference, notice).await;
             }
-            if !findings.is_empty() {
-                self.told.insert(key, findings);
+            if !notices.is_empty() {
+                self.told.insert(key, notices);
             }
         }
     }
 
-    fn findings(&self, key: &(Resource, Id)) -> (Vec<Finding>, ObjectReference) {
+    fn notices(&self, key: &(Resource, Id)) -> (Vec<Notice>, ObjectReference) {
         let (resource, id) = key;
         let place = resource.places().into_iter().next();
         let entry = self.published.services.get(id).filter(|_| *resource == Resource::Service);
@@ -203,6 +223,7 @@ impl Desk {
             Some(entry) => entry.findings.clone(),
             None => of(&self.published.findings, key),
         };
+        let notices = findings.iter().map(Notice::of).chain(self.refusals(key)).collect();
         let reference = ObjectReference {
             api_version: place.as_ref().map(|place| place.api_version.clone()),
             kind: place.map(|place| place.kind),
@@ -211,7 +232,45 @@ impl Desk {
             uid: entry.map(|entry| text(&entry.object, "/metadata/uid")),
             ..ObjectReference::default()
         };
-        (findings, reference)
+        (notices, reference)
+    }
+
+    /// Returns the rejections of the Workload of a Pod, or of the object of a NetworkPolicy. Other objects have rejections in their
+    /// status.
+    fn refusals(&self, key: &(Resource, Id)) -> Vec<Notice> {
+        let (resource, id) = key;
+        // The policy that isolates pods has no object in the cluster.
+        if !Resource::POLICY.contains(resource) || id.name.is_empty() {
+            return Vec::new();
+        }
+        let keys = self.published.made.get(key).into_iter().flatten();
+        let refused = keys.filter_map(|key| Some((key, self.observed.refused.get(key)?)));
+        refused.map(|(key, why)| Notice::of_refusal(key, why)).collect()
+    }
+}
+
+/// Content of an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Notice {
+    is_warning: bool,
+    reason: &'static str,
+    note: String,
+}
+
+impl Notice {
+    fn of(finding: &Finding) -> Self {
+        let (is_warning, reason) = match finding.severity {
+            Severity::Approximated => (false, "Approximated"),
+            Severity::NotSupported => (true, "NotSupported"),
+            Severity::Invalid => (true, "Invalid"),
+        };
+        Self { is_warning, reason, note: format!("{}: {}", finding.field, finding.message) }
+    }
+
+    fn of_refusal(key: &ObjectKey, why: &str) -> Self {
+        let kind = key.kind.as_str();
+        let note = format!("the control server rejects the {kind}, so that changes have no effect: {why}");
+        Self { is_warning: true, reason: "Refused", note }
     }
 }
 
@@ -219,13 +278,8 @@ fn of(findings: &Findings, key: &(Resource, Id)) -> Vec<Finding> {
     findings.get(key).cloned().unwrap_or_default()
 }
 
-async fn publish(recorder: &Recorder, reference: &ObjectReference, finding: &Finding) {
-    let (event_type, reason) = match finding.severity {
-        Severity::Approximated => (EventType::Normal, "Approximated"),
-        Severity::NotSupported => (EventType::Warning, "NotSupported"),
-        Severity::Invalid => (EventType::Warning, "Invalid"),
-    };
-    let note = format!("{}: {}", finding.field, finding.message);
+async fn publish(recorder: &Recorder, reference: &ObjectReference, notice: &Notice) {
+    let Notice { is_warning, reason, note } = notice;
     tracing::info!(
         kind = reference.kind,
         name = reference.name,
@@ -234,8 +288,8 @@ async fn publish(recorder: &Recorder, reference: &ObjectReference, finding: &Fin
         note
     );
     let event = Event {
-        type_: event_type,
-        reason: reason.to_owned(),
+        type_: if *is_warning { EventType::Warning } else { EventType::Normal },
+        reason: (*reason).to_owned(),
         // Length limit of the API server.
         note: Some(note.chars().take(1000).collect()),
         action: "Translate".to_owned(),

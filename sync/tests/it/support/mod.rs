@@ -67,6 +67,11 @@ impl Api {
         api
     }
 
+    /// Starts a server with more flags.
+    pub fn memory_with(flags: &[&str]) -> Self {
+        Self::start_with("memory:", 0, flags)
+    }
+
     fn start_with(store: &str, port: u16, more: &[&str]) -> Self {
         let binary = Path::new(env!("CARGO_BIN_EXE_tidegate-sync")).with_file_name("tidegate-api");
         assert!(binary.exists(), "tidegate-api is not built: cargo build -p api");

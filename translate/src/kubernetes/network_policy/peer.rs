@@ -7,7 +7,7 @@ use model::kinds::{
 };
 use serde_json::Value;
 
-use super::{Context, check, known_keys, list, one_rule, selector};
+use super::{Context, check, known_keys, list, one_rule, pod_selector, selector};
 use crate::{
     json::items,
     kubernetes::{Settings, Severity, Surroundings, TranslationResult, pod::POD_LABEL},
@@ -72,7 +72,7 @@ fn peer(context: &Context<'_>, theirs: &Value) -> Result<Vec<PolicyPeer>, String
         }
         return Ok(vec![PolicyPeer { ip_block: Some(block(theirs)?), ..PolicyPeer::default() }]);
     }
-    let workload_selector = given("podSelector").map(selector).transpose()?;
+    let workload_selector = given("podSelector").map(pod_selector).transpose()?;
     let Some(namespaces) = given("namespaceSelector").map(selector).transpose()? else {
         return match workload_selector {
             Some(_) => Ok(vec![PolicyPeer { workload_selector, ..PolicyPeer::default() }]),
@@ -126,12 +126,7 @@ fn by_name(settings: &Settings, namespaces: Selector, workloads: Option<Selector
 
 /// Returns the names in the cluster of the namespaces that a selector matches.
 fn names_of<'a>(around: &'a Surroundings, selector: &Selector) -> Vec<&'a String> {
-    let matches = |name: &str, labels: &model::kinds::metadata::Labels| {
-        let mut labels = labels.clone();
-        labels.insert(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned());
-        selector.matches(&labels)
-    };
-    let found = around.namespaces.iter().filter(|(name, labels)| matches(name, labels));
+    let found = around.namespaces.iter().filter(|(_, labels)| selector.matches(labels));
     found.map(|(name, _)| name).collect()
 }
 
