@@ -83,6 +83,8 @@ pub struct Sources {
     pub checked: watch::Receiver<CheckedEndpoints>,
     /// Attachments that the control server does not record.
     pub refusals: watch::Receiver<RecordRefusals>,
+    /// Reason why the routes or the tunnel of workload networks are not as they should be.
+    pub network_failure: watch::Receiver<Option<String>>,
     /// True once the control server has a Node object for this node; earlier reports would be rejected.
     pub is_known: watch::Receiver<bool>,
 }
@@ -174,6 +176,7 @@ impl Sources {
                 () = self.routes.changed() => return Ok(()),
                 Ok(()) = self.checked.changed() => return Ok(()),
                 Ok(()) = self.refusals.changed() => return Ok(()),
+                Ok(()) = self.network_failure.changed() => return Ok(()),
                 () = &mut pause => return Ok(()),
                 Ok(()) = self.links.changed() => {
                     let facts = facts::of(&self.links.borrow_and_update());
@@ -318,6 +321,7 @@ pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: 
         facts: Facts { peer_public_key: reporter.peer_public_key, ..facts },
         counters: counters(&reporter.tally, status),
         warnings: status.warnings.iter().take(EVENTS_MAX).cloned().collect(),
+        network_failure: None,
         events: (*status.events).clone(),
         traffic,
         announcements: BTreeMap::new(),

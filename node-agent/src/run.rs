@@ -113,6 +113,7 @@ pub async fn run(
         stop: stop.clone(),
         telemetry: config.telemetry,
         refusals: workload_network.as_ref().map(|network| network.handle.refusals()).unwrap_or_default(),
+        network_failure: network_failure(workload_network.as_ref()),
     };
     let (is_known, known) = watch::channel(false);
     let attachments = workload_network.as_ref().map(|workload_network| {
@@ -185,6 +186,11 @@ fn attach_by(agent: &mut Agent, started: std::io::Result<WorkloadNetwork>) -> Op
             None
         }
     }
+}
+
+fn network_failure(workload_network: Option<&WorkloadNetwork>) -> watch::Receiver<Option<String>> {
+    let absent = || watch::channel(None).1;
+    workload_network.map_or_else(absent, |workload_network| workload_network.handle.failure())
 }
 
 /// Locks the state directory, creating it if necessary, and returns the journal with the state read from it.

@@ -14,7 +14,7 @@ use std::{
 
 use model::primitives::name::Name;
 use network::{
-    desired::{Block, DesiredNetwork, Encapsulation, NetworkSettings},
+    desired::{Block, DesiredNetwork, Encapsulation, NetworkSettings, TunnelKind},
     follow,
     run::{self, NetworkConfig, NetworkShown},
     serve,
@@ -113,6 +113,7 @@ impl Node {
             nat_outgoing: false,
             nat_except: std::collections::BTreeSet::new(),
             encapsulation: Encapsulation::None,
+            tunnel: TunnelKind::Vxlan,
             reserved: Vec::new(),
             cooldown: Duration::from_secs(60),
             mtu: None,

@@ -115,3 +115,43 @@ fn f150_f154_attached_workloads_of_two_nodes_reach_each_other_and_are_recorded()
     })
     .unwrap();
 }
+
+/// F156: on a kernel without IPIP, a Node with a network that needs it is not converged, with the reason and the remedy, and it converges
+/// after a change to VXLAN. On one with IPIP, it has the device.
+#[test]
+fn f156_a_node_without_ipip_has_a_condition_with_the_remedy() {
+    let cluster = Cluster::start(&Options { nodes: 1, ..Options::default() }).unwrap();
+    let network = |encapsulation: &str| {
+        let spec = format!("  cidrs: [10.64.0.0/16]\n  encapsulation: {encapsulation}\n");
+        NETWORK.split_once("  cidrs").unwrap().0.to_owned() + &spec
+    };
+    let converged = |reason: &str| {
+        wait::until("the condition of the node", || {
+            let node = cluster.object("nodes/node1")?;
+            let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let found = conditions.into_iter().find(|one| one["type"] == "Converged").unwrap_or_default();
+            anyhow::ensure!(found["reason"] == reason, "{found}");
+            Ok(found)
+        })
+        .unwrap()
+    };
+    let has_device = |device: &str| {
+        let links = cluster.topology.place("node1").unwrap().run("ip", &["-o", "link"]).unwrap();
+        links.contains(&format!(" {device}"))
+    };
+    let probe = Namespace::new("probe").unwrap();
+    let has_ipip = probe.run("ip", &["link", "add", "probe0", "type", "ipip", "external"]).is_ok();
+    cluster.apply(&network("Ipip")).unwrap();
+    if has_ipip {
+        wait::until_true("the device", || has_device("tg-ipip")).unwrap();
+        converged("Verified");
+    } else {
+        let found = converged("NetworkNotProgrammed");
+        let message = found["message"].as_str().unwrap();
+        assert!(found["status"] == "False" && message.contains("modprobe ipip"), "{found}");
+        assert!(!has_device("tg-ipip"));
+    }
+    cluster.apply(&network("Vxlan")).unwrap();
+    wait::until_true("the device", || has_device("tg-vx")).unwrap();
+    converged("Verified");
+}

@@ -286,6 +286,9 @@ pub enum ConditionReason {
     /// The node failed to program some Services.
     #[strum(message = "List them with `tidegate describe node`.")]
     ServicesFailed,
+    /// The node has not programmed the routes or the tunnel of a WorkloadNetwork.
+    #[strum(message = "Correct the cause that the message names; the node tries again every 5 seconds.")]
+    NetworkNotProgrammed,
     /// The proxy mode in use differs from `spec.mode`.
     #[strum(message = "Wait a moment. If the state persists, the warnings of the Node name the obstacle.")]
     OtherMode,

@@ -59,7 +59,7 @@ pub struct WorkloadNetworkSpec {
     /// Prefix lengths of the blocks that Nodes get. A change applies to blocks that are given afterwards.
     #[serde(default, skip_serializing_if = "BlockSizes::is_default")]
     pub block_size: BlockSizes,
-    /// Encapsulation of packets between nodes: `Vxlan` (VXLAN-GPE) or `None`. Default: `Vxlan`.
+    /// Encapsulation of packets between nodes: `Vxlan` (VXLAN-GPE), `Ipip` (IPv4 only) or `None`. Default: `Vxlan`.
     #[serde(default)]
     pub encapsulation: Encapsulation,
     /// Nodes to which packets are encapsulated: `CrossSubnet` (those in other subnets) or `Always` (all). Without
@@ -167,7 +167,7 @@ pub struct BlockSizes {
     pub ipv6: u8,
 }
 
-/// Encapsulation of packets between nodes: `Vxlan` (VXLAN-GPE) or `None` (routed without a tunnel).
+/// Encapsulation of packets between nodes: `Vxlan` (VXLAN-GPE), `Ipip` (IPv4 in IPv4) or `None` (routed without a tunnel).
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
@@ -177,6 +177,8 @@ pub enum Encapsulation {
     /// Packets are encapsulated with VXLAN-GPE (UDP port 4790).
     #[default]
     Vxlan,
+    /// Packets are encapsulated with IPIP (RFC 2003, protocol number 4), which carries IPv4 over IPv4 only.
+    Ipip,
 }
 
 /// Nodes to which packets are encapsulated: `CrossSubnet` (those in other subnets) or `Always` (all).

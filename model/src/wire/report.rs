@@ -84,6 +84,11 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 32)]
     pub warnings: Vec<String>,
+    /// Reason why the routes or the tunnel of the workload networks on the node are not as they should be, with the remedy
+    /// if it is known; at most 1024 bytes. Absent if they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 1024)]
+    pub network_failure: Option<String>,
     /// Recent events on the node, oldest first, at most 32.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 32)]

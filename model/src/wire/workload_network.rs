@@ -40,7 +40,7 @@ pub struct WorkloadNetworkState {
     /// Networks of the addresses of workloads, such as `10.64.0.0/16`.
     #[schema(value_type = Vec<String>)]
     pub cidrs: BTreeSet<IpNet>,
-    /// Encapsulation of packets between nodes: `Vxlan` or `None`.
+    /// Encapsulation of packets between nodes: `Vxlan`, `Ipip` or `None`.
     pub encapsulation: Encapsulation,
     /// Nodes to which packets are encapsulated: `CrossSubnet` or `Always`.
     pub when: EncapsulateWhen,

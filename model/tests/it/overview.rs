@@ -211,6 +211,7 @@ fn the_findings_of_a_node_have_state_and_affected_services() {
         ("has drifted long ago", Some(drift(-900)), None),
         ("one Service failed", Some(few), None),
         ("many Services failed", Some(many), None),
+        ("F156: the kernel has no IPIP", Some(json!({ "networkFailure": "no IPIP" })), None),
     ];
     let mut text = String::new();
     for (name, report, lag) in cases {

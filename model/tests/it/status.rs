@@ -274,3 +274,17 @@ fn f053_a_node_converges_when_the_configured_mode_is_active() {
         assert_eq!(condition(&status.conditions, ConditionType::Converged).status, ConditionStatus::True);
     }
 }
+
+/// F156: a Node whose kernel lacks the tunnel of a WorkloadNetwork is not converged, with the reason and the remedy of its agent.
+#[test]
+fn f156_a_node_without_the_tunnel_of_a_network_is_not_converged() {
+    let name = Name::parse("n1").unwrap();
+    let head = Position { epoch: Epoch(1), revision: Revision(9) };
+    let spec: NodeSpec = serde_json::from_value(json!({})).unwrap();
+    let lacking = report("nftables", json!({ "networkFailure": "no IPIP. Run `modprobe ipip`" }));
+    let status = node_status(&spec, &view(&name, &lacking), head);
+    let converged = condition(&status.conditions, ConditionType::Converged);
+    assert_eq!(line(converged), "False NetworkNotProgrammed");
+    assert_eq!(converged.message, "workload network: no IPIP. Run `modprobe ipip`");
+    assert!(converged.hint.is_some());
+}

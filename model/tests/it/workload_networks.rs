@@ -93,7 +93,7 @@ fn a_network_without_meaning_is_refused_with_each_field() {
         (json!({ "cidrs": ["10.64.0.0/16"], "reserved": ["10.65.0.1"] }), "/spec/reserved/0"),
         (json!({ "cidrs": ["10.64.0.0/16"], "mtu": 1279 }), "/spec/mtu"),
         (json!({ "cidrs": ["10.64.0.0/16"], "cooldownSeconds": 86401 }), "/spec/cooldownSeconds"),
-        (json!({ "cidrs": ["10.64.0.0/16"], "encapsulation": "Ipip" }), "/spec/encapsulation"),
+        (json!({ "cidrs": ["10.64.0.0/16"], "encapsulation": "Geneve" }), "/spec/encapsulation"),
         (json!({ "cidrs": ["10.0.0.0/9"], "blockSize": { "ipv4": 28 } }), "/spec/blockSize/ipv4"),
         (json!({ "cidrs": ["10.64.0.0/16"], "reservedLabels": ["a b"] }), "/spec/reservedLabels/0"),
         (json!({ "cidrs": ["10.64.0.0/16"], "namespaces": { "names": ["*"] } }), "/spec/namespaces/names/0"),
@@ -106,6 +106,26 @@ fn a_network_without_meaning_is_refused_with_each_field() {
         };
         assert!(found.iter().any(|one| one.pointer.ends_with(pointer)), "{spec}: {found:?}");
     }
+}
+
+/// Input: IPIP for networks of both families. Output: IPv6 is refused with the network and the remedy; IPv4 alone is accepted
+/// and sent to nodes. (F156)
+#[test]
+fn f156_ipip_is_refused_for_ipv6_networks() {
+    let mut cluster = Cluster::new();
+    for cidrs in [json!(["10.64.0.0/16", "fd00:64::/112"]), json!(["fd00:64::/112"])] {
+        let spec = json!({ "cidrs": cidrs, "encapsulation": "Ipip" });
+        let found = decode(&network_of("pods", spec), &Expect::default()).err().unwrap_or_default();
+        let [refused] = found.as_slice() else { panic!("{found:?}") };
+        assert!(refused.pointer.ends_with("/spec/encapsulation"), "{refused:?}");
+        assert!(refused.message.contains("fd00:64::/112"), "{refused:?}");
+        assert!(refused.hint.as_deref().is_some_and(|hint| hint.contains("Vxlan")), "{refused:?}");
+    }
+    let spec = json!({ "cidrs": ["10.64.0.0/16"], "encapsulation": "Ipip", "when": "Always" });
+    cluster.apply(&network_of("pods", spec)).unwrap();
+    let state = compile_network(&cluster.snapshot, &Name::parse("pods").unwrap()).unwrap();
+    let sent = serde_json::to_value(&state).unwrap();
+    assert_eq!((&sent["encapsulation"], &sent["when"]), (&json!("Ipip"), &json!("Always")));
 }
 
 #[test]

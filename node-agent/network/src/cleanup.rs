@@ -10,7 +10,7 @@ use crate::{
     routes::keeper,
 };
 
-/// Removes the interfaces to workloads, the routes, the tunnel device and the table in the network namespace of the calling thread, and
+/// Removes the interfaces to workloads, the routes, the tunnel devices and the table in the network namespace of the calling thread, and
 /// returns their number.
 ///
 /// # Errors

@@ -7,7 +7,10 @@ use std::{
 };
 
 use ipnet::IpNet;
-use model::{kinds::address_pool::AddressRange, primitives::name::Name};
+use model::{
+    kinds::address_pool::AddressRange,
+    primitives::{name::Name, net::IpFamily},
+};
 
 /// Workload networks, the blocks of all nodes, and the addresses at which the nodes are reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub struct NetworkSettings {
     pub nat_except: BTreeSet<IpNet>,
     /// Transport of packets between nodes.
     pub encapsulation: Encapsulation,
+    /// Tunnel of encapsulated packets. Without effect if `encapsulation` is `None`.
+    pub tunnel: TunnelKind,
     /// Addresses that no workload receives.
     pub reserved: Vec<AddressRange>,
     /// Time for which a released address is not assigned again.
@@ -39,16 +44,61 @@ pub struct NetworkSettings {
     pub mtu: Option<u32>,
 }
 
+impl NetworkSettings {
+    /// Returns the tunnel of the network; `None` if packets are not encapsulated.
+    #[must_use]
+    pub const fn used_tunnel(&self) -> Option<TunnelKind> {
+        match self.encapsulation {
+            Encapsulation::None => None,
+            Encapsulation::CrossSubnet | Encapsulation::Always => Some(self.tunnel),
+        }
+    }
+}
+
 /// Transport of packets of workloads to other nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encapsulation {
     /// Packets are routed without encapsulation. Routers between subnets must know the blocks.
     None,
-    /// Packets to nodes in other subnets are encapsulated in VXLAN-GPE; those to nodes in the same subnet are
-    /// routed.
+    /// Packets to nodes in other subnets are encapsulated; those to nodes in the same subnet are routed.
     CrossSubnet,
-    /// Packets to all other nodes are encapsulated in VXLAN-GPE.
+    /// Packets to all other nodes are encapsulated.
     Always,
+}
+
+/// Kind of the tunnel in which packets travel to other nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TunnelKind {
+    /// VXLAN-GPE: IPv4 and IPv6 packets in UDP, over IPv4 or IPv6.
+    Vxlan,
+    /// IPIP (RFC 2003): IPv4 packets in IPv4, protocol number 4.
+    Ipip,
+}
+
+impl TunnelKind {
+    /// All kinds.
+    pub const ALL: [Self; 2] = [Self::Vxlan, Self::Ipip];
+
+    /// Returns true if an IP family can be that of the outer headers of the tunnel, and of the packets inside.
+    #[must_use]
+    pub const fn supports(self, family: IpFamily) -> bool {
+        match (self, family) {
+            (Self::Vxlan, _) | (Self::Ipip, IpFamily::V4) => true,
+            (Self::Ipip, IpFamily::V6) => false,
+        }
+    }
+
+    /// Returns the bytes that the tunnel adds to a packet to a node with an address of `family`.
+    #[must_use]
+    pub const fn overhead(self, family: IpFamily) -> u32 {
+        match (self, family) {
+            // 20 for IPv4, 8 for UDP, 8 for VXLAN.
+            (Self::Vxlan, IpFamily::V4) => 36,
+            // 40 for IPv6, 8 for UDP, 8 for VXLAN.
+            (Self::Vxlan, IpFamily::V6) => 56,
+            (Self::Ipip, _) => 20,
+        }
+    }
 }
 
 /// Range of addresses of a workload network that one node assigns.

@@ -1,8 +1,9 @@
-//! Routes and tunnel of a node, derived from the blocks of all nodes. Does no I/O.
+//! Routes and tunnels of a node, derived from the blocks of all nodes. Does no I/O.
 //!
 //! ```text
 //!  block of another node, node on the same segment   block via NODE
-//!  block of another node, elsewhere                  block encap ip id VNI dst NODE dev tg-vx
+//!  block of another node, elsewhere, VXLAN           block encap ip id VNI dst NODE dev tg-vx
+//!  block of another node, elsewhere, IPIP            block encap ip dst NODE dev tg-ipip
 //!  block of this node                                blackhole block
 //!  address of a workload on this node                address/32 dev tgXXXXXXXXXXX
 //! ```
@@ -16,12 +17,8 @@ use std::{
 use ipnet::IpNet;
 use model::primitives::{name::Name, net::IpFamily};
 
-use crate::desired::{DesiredNetwork, Encapsulation, Uplink};
+use crate::desired::{DesiredNetwork, Encapsulation, NetworkSettings, TunnelKind, Uplink};
 
-/// Bytes that VXLAN-GPE adds to a packet over IPv4: 20 for IP, 8 for UDP, 8 for VXLAN.
-pub const OVERHEAD_V4: u32 = 36;
-/// Bytes that VXLAN-GPE adds to a packet over IPv6: 40 for IP, 8 for UDP, 8 for VXLAN.
-pub const OVERHEAD_V6: u32 = 56;
 /// MTU of workloads if no interface of the node limits it.
 pub const MTU_DEFAULT: u32 = 1500;
 /// Minimum MTU of an interface with IPv6 (RFC 8200 §5).
@@ -35,7 +32,7 @@ pub enum Hop {
     /// Packets are sent to a node on the same segment.
     Gateway(IpAddr),
     /// Packets are encapsulated and sent to the node with this address.
-    Tunnel(IpAddr),
+    Tunnel(TunnelKind, IpAddr),
     /// Packets are sent to the workload behind the interface with this index.
     Interface(u32),
 }
@@ -43,7 +40,7 @@ pub enum Hop {
 /// Reason why a node has no route to the block of another node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unreachable {
-    /// The node of the block has no address that this node can use.
+    /// The node of the block has no address that this node and the encapsulation can use.
     NoNodeAddress,
     /// The node is in another subnet, and the network has no encapsulation. Packets follow the other routes of the
     /// machine.
@@ -55,8 +52,8 @@ pub enum Unreachable {
 pub struct NetworkPlan {
     /// Routes by destination.
     pub routes: BTreeMap<IpNet, Hop>,
-    /// MTU of the tunnel device; `None` if no network needs the device.
-    pub tunnel_mtu: Option<u32>,
+    /// MTU of each tunnel device that a network needs.
+    pub tunnels: BTreeMap<TunnelKind, u32>,
     /// Blocks of other nodes to which the plan has no route.
     pub unreachable: BTreeMap<IpNet, Unreachable>,
 }
@@ -77,9 +74,8 @@ pub fn plan(
             continue;
         }
         let settings = desired.networks.get(&block.network);
-        let encapsulation = settings.map_or(Encapsulation::None, |settings| settings.encapsulation);
         let nodes = desired.nodes.get(&block.node).map(Vec::as_slice).unwrap_or_default();
-        match hop(IpFamily::of_net(range), encapsulation, nodes, uplinks) {
+        match hop(IpFamily::of_net(range), settings, nodes, uplinks) {
             Ok(hop) => {
                 plan.routes.insert(*range, hop);
             }
@@ -91,8 +87,8 @@ pub fn plan(
     plan.routes
         .extend(workloads.iter().map(|(address, index)| (IpNet::from(*address), Hop::Interface(*index))));
     // Packets of other nodes arrive encapsulated, also if this node knows none of them yet.
-    let has_tunnel = desired.networks.values().any(|settings| settings.encapsulation != Encapsulation::None);
-    plan.tunnel_mtu = has_tunnel.then(|| path_mtu(own, desired, uplinks));
+    let kinds: BTreeSet<_> = desired.networks.values().filter_map(NetworkSettings::used_tunnel).collect();
+    plan.tunnels = kinds.into_iter().map(|kind| (kind, path_mtu(kind, own, desired, uplinks))).collect();
     plan
 }
 
@@ -104,9 +100,9 @@ pub fn workload_mtu(own: &Name, network: &Name, desired: &DesiredNetwork, uplink
     if let Some(mtu) = settings.and_then(|settings| settings.mtu) {
         return mtu;
     }
-    match settings.map(|settings| settings.encapsulation) {
-        Some(Encapsulation::CrossSubnet | Encapsulation::Always) => path_mtu(own, desired, uplinks),
-        Some(Encapsulation::None) | None => uplink_mtu(own, desired, uplinks),
+    match settings.and_then(NetworkSettings::used_tunnel) {
+        Some(kind) => path_mtu(kind, own, desired, uplinks),
+        None => uplink_mtu(own, desired, uplinks),
     }
 }
 
@@ -119,18 +115,18 @@ fn uplink_mtu(own: &Name, desired: &DesiredNetwork, uplinks: &[Uplink]) -> u32 {
     mtu.unwrap_or(MTU_DEFAULT).max(MTU_MIN)
 }
 
-/// Returns the largest packet that the tunnel carries to every node.
-fn path_mtu(own: &Name, desired: &DesiredNetwork, uplinks: &[Uplink]) -> u32 {
+/// Returns the largest packet that a tunnel carries to every node.
+fn path_mtu(kind: TunnelKind, own: &Name, desired: &DesiredNetwork, uplinks: &[Uplink]) -> u32 {
     let others = desired.nodes.iter().filter(|(node, _)| *node != own);
-    let has_v6 =
-        others.filter_map(|(_, addresses)| remote(addresses, uplinks)).any(|address| address.is_ipv6());
-    let overhead = if has_v6 { OVERHEAD_V6 } else { OVERHEAD_V4 };
+    let families = others.filter_map(|(_, addresses)| remote(kind, addresses, uplinks)).map(IpFamily::of);
+    let overhead = families.map(|family| kind.overhead(family)).max();
+    let overhead = overhead.unwrap_or_else(|| kind.overhead(IpFamily::V4));
     uplink_mtu(own, desired, uplinks).saturating_sub(overhead).max(MTU_MIN)
 }
 
 fn hop(
     family: IpFamily,
-    encapsulation: Encapsulation,
+    settings: Option<&NetworkSettings>,
     nodes: &[IpAddr],
     uplinks: &[Uplink],
 ) -> Result<Hop, Unreachable> {
@@ -138,8 +134,9 @@ fn hop(
         IpFamily::of(**address) == family && uplinks.iter().any(|uplink| uplink.is_on_segment(**address))
     };
     let neighbor = nodes.iter().find(is_neighbor).map(|address| Hop::Gateway(*address));
-    let tunnel = remote(nodes, uplinks).map(Hop::Tunnel);
-    match encapsulation {
+    let kind = settings.and_then(NetworkSettings::used_tunnel).filter(|kind| kind.supports(family));
+    let tunnel = kind.and_then(|kind| remote(kind, nodes, uplinks).map(|node| Hop::Tunnel(kind, node)));
+    match settings.map_or(Encapsulation::None, |settings| settings.encapsulation) {
         Encapsulation::None => {
             let has_address = nodes.iter().any(|address| IpFamily::of(*address) == family);
             neighbor.ok_or(if has_address { Unreachable::OtherSubnet } else { Unreachable::NoNodeAddress })
@@ -149,9 +146,10 @@ fn hop(
     }
 }
 
-/// Returns the first address of a node whose family an interface of this node has.
-fn remote(nodes: &[IpAddr], uplinks: &[Uplink]) -> Option<IpAddr> {
+/// Returns the first address of a node whose family the tunnel supports and an interface of this node has.
+fn remote(kind: TunnelKind, nodes: &[IpAddr], uplinks: &[Uplink]) -> Option<IpAddr> {
     let families: BTreeSet<_> =
         uplinks.iter().flat_map(|uplink| &uplink.subnets).map(IpFamily::of_net).collect();
-    nodes.iter().copied().find(|address| families.contains(&IpFamily::of(*address)))
+    let is_reached = |family| kind.supports(family) && families.contains(&family);
+    nodes.iter().copied().find(|address| is_reached(IpFamily::of(*address)))
 }

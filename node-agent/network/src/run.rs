@@ -80,6 +80,7 @@ pub struct NetworkHandle {
     tasks: mpsc::Sender<NetworkTaskBox>,
     shown: watch::Receiver<NetworkShown>,
     refusals: watch::Sender<RecordRefusals>,
+    failure: watch::Receiver<Option<String>>,
 }
 
 /// Request without its type, so that the handle can be printed.
@@ -108,6 +109,13 @@ impl NetworkHandle {
     #[must_use]
     pub fn refusals(&self) -> watch::Sender<RecordRefusals> {
         self.refusals.clone()
+    }
+
+    /// Returns the receiver of the reason why the last comparison has left the kernel different from the plan; `None` if it
+    /// has not.
+    #[must_use]
+    pub fn failure(&self) -> watch::Receiver<Option<String>> {
+        self.failure.clone()
     }
 
     /// Compares an attachment with the kernel.
@@ -204,12 +212,14 @@ pub fn start_behind(
         engine.desire(first);
     }
     let (publish, shown) = watch::channel(shown(&engine));
+    let (publish_failure, failure) = watch::channel(None);
     let runtime = Handle::current();
     let thread = std::thread::Builder::new().name("network".to_owned()).spawn(move || {
-        Worker { engine, publish, last_failure: None, passed_at: Instant::now() }.run(&mut inputs, &runtime)
+        Worker { engine, publish, failure: publish_failure, passed_at: Instant::now() }
+            .run(&mut inputs, &runtime)
     })?;
     let (refusals, _) = watch::channel(RecordRefusals::default());
-    Ok((NetworkHandle { tasks, shown, refusals }, thread))
+    Ok((NetworkHandle { tasks, shown, refusals, failure }, thread))
 }
 
 struct Inputs {
@@ -240,7 +250,8 @@ impl Inputs {
 struct Worker {
     engine: NetworkEngine,
     publish: watch::Sender<NetworkShown>,
-    last_failure: Option<String>,
+    /// Reason why the last pass has left the kernel different from the plan.
+    failure: watch::Sender<Option<String>>,
     /// Time of the last pass.
     passed_at: Instant,
 }
@@ -330,7 +341,7 @@ impl Worker {
             format!("the kernel rejected the route to {route} ({error}), and {others} others")
         });
         let rejected = passed.failure.clone().or(rejected);
-        let is_settled = rejected.is_none();
+        let is_settled = rejected.is_none() && !passed.is_pending;
         self.note(rejected);
         if passed.writes > 0 {
             info!(changes = passed.writes, "the routes of the workload network have changed");
@@ -339,12 +350,16 @@ impl Worker {
         is_settled
     }
 
-    /// Logs a failure that differs from the last one.
-    fn note(&mut self, failure: Option<String>) {
-        if let Some(text) = failure.as_ref().filter(|text| self.last_failure.as_ref() != Some(*text)) {
-            warn!("{text}");
-        }
-        self.last_failure = failure;
+    /// Publishes a failure, and logs it if it differs from the last one.
+    fn note(&self, failure: Option<String>) {
+        self.failure.send_if_modified(|shown| {
+            let is_different = *shown != failure;
+            if let Some(text) = failure.as_ref().filter(|_| is_different) {
+                warn!("{text}");
+            }
+            *shown = failure;
+            is_different
+        });
     }
 }
 

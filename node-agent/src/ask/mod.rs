@@ -73,6 +73,8 @@ pub struct Answerer {
     pub status: watch::Receiver<Status>,
     /// Attachments that the control server does not record.
     pub refusals: watch::Receiver<RecordRefusals>,
+    /// Reason why the routes or the tunnel of workload networks are not as they should be.
+    pub network_failure: watch::Receiver<Option<String>>,
     /// True if the operator allows the control server to request fixes (`--allow-fixes`).
     pub allow_fixes: bool,
 }
@@ -104,7 +106,8 @@ impl Answerer {
                 let held = self.status.borrow().held;
                 let held = held.map(|held| doctor::held(&held, &self.node));
                 let unrecorded = doctor::unrecorded(&self.refusals.borrow());
-                let own = held.into_iter().chain(unrecorded);
+                let unprogrammed = self.network_failure.borrow().clone().map(doctor::unprogrammed);
+                let own = held.into_iter().chain(unprogrammed).chain(unrecorded);
                 let findings = findings.map(|findings| own.chain(findings).take(FINDINGS_MAX).collect());
                 findings.map_or_else(
                     |_| failed("the inspection of the machine was aborted"),

@@ -108,6 +108,19 @@ pub fn unrecorded(refusals: &RecordRefusals) -> Option<Finding> {
     Some(limited(finding))
 }
 
+/// Returns the finding that the routes or the tunnel of workload networks are not as they should be, for the reason `failure`.
+#[must_use]
+pub fn unprogrammed(failure: String) -> Finding {
+    limited(Finding {
+        check: "workload-network".to_owned(),
+        state: FindingState::Broken,
+        message: failure,
+        why: Some("packets between workloads of different nodes are lost".to_owned()),
+        fix: Some("correct the cause; the agent tries again every 5 seconds".to_owned()),
+        safe_fix: None,
+    })
+}
+
 fn limited(found: Finding) -> Finding {
     let Finding { check, state, message, why, fix, safe_fix } = found;
     Finding {

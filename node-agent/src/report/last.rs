@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use announce::ownership::io_traits::OnExit;
-use base::{chain, clock::wall_clock};
+use base::{chain, clock::wall_clock, limit_message};
 use futures::future::join_all;
 use ipnet::IpNet;
 use model::{
@@ -46,6 +46,7 @@ pub(super) async fn send(reporter: &Reporter, sources: &mut Sources, ending: End
         let facts = facts::of(&sources.links.borrow_and_update());
         make_report(reporter, &status, facts, TrafficByService::new())
     };
+    report.network_failure = sources.network_failure.borrow().clone().map(limit_message);
     report.bgp = Some(bgp);
     {
         let announced = sources.announced.borrow_and_update();

@@ -107,6 +107,7 @@ impl SentState {
         report.warnings.truncate(EVENTS_MAX - 1);
         report.warnings.extend(sources.refusals.borrow_and_update().summary().map(limit_message));
         report.warnings.truncate(EVENTS_MAX);
+        report.network_failure = sources.network_failure.borrow_and_update().clone().map(limit_message);
         report.bgp_routes = routes.changed.clone();
         report.bgp_routes_gone = routes.gone.clone();
         report.bgp_routes_complete = routes.is_complete;

@@ -72,6 +72,8 @@ pub(super) struct RunningAgent {
     pub(super) telemetry: Telemetry,
     /// Attachments that the control server does not record.
     pub(super) refusals: watch::Sender<RecordRefusals>,
+    /// Reason why the routes or the tunnel of workload networks are not as they should be.
+    pub(super) network_failure: watch::Receiver<Option<String>>,
 }
 
 impl RunningAgent {
@@ -146,6 +148,7 @@ impl RunningAgent {
             node: self.node.clone(),
             status: self.status.clone(),
             refusals: self.refusals.subscribe(),
+            network_failure: self.network_failure.clone(),
             allow_fixes,
         };
         tokio::spawn(ask::run(answerer, asked, errands, self.stop.clone()))
@@ -173,6 +176,7 @@ impl RunningAgent {
             routes: network.routes.clone(),
             checked: network.checked.clone(),
             refusals: self.refusals.subscribe(),
+            network_failure: self.network_failure.clone(),
             is_known,
         };
         tokio::spawn(report::run(reporter, sources, self.stop.clone(), ending))

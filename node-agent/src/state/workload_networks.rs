@@ -6,7 +6,7 @@ use model::{
     kinds::workload_network::{EncapsulateWhen, Encapsulation as NetworkEncapsulation},
     wire::workload_network::{BlockState, WorkloadNetworkState},
 };
-use network::desired::{Block, DesiredNetwork, Encapsulation, NetworkSettings};
+use network::desired::{Block, DesiredNetwork, Encapsulation, NetworkSettings, TunnelKind};
 
 use super::State;
 
@@ -27,16 +27,21 @@ pub fn desired(state: &State) -> DesiredNetwork {
 }
 
 fn settings(network: &WorkloadNetworkState) -> NetworkSettings {
-    let encapsulation = match (network.encapsulation, network.when) {
-        (NetworkEncapsulation::None, _) => Encapsulation::None,
-        (NetworkEncapsulation::Vxlan, EncapsulateWhen::CrossSubnet) => Encapsulation::CrossSubnet,
-        (NetworkEncapsulation::Vxlan, EncapsulateWhen::Always) => Encapsulation::Always,
+    let encapsulated = match network.when {
+        EncapsulateWhen::CrossSubnet => Encapsulation::CrossSubnet,
+        EncapsulateWhen::Always => Encapsulation::Always,
+    };
+    let (encapsulation, tunnel) = match network.encapsulation {
+        NetworkEncapsulation::None => (Encapsulation::None, TunnelKind::Vxlan),
+        NetworkEncapsulation::Vxlan => (encapsulated, TunnelKind::Vxlan),
+        NetworkEncapsulation::Ipip => (encapsulated, TunnelKind::Ipip),
     };
     NetworkSettings {
         cidrs: network.cidrs.clone(),
         nat_outgoing: network.nat_outgoing,
         nat_except: network.nat_except.clone(),
         encapsulation,
+        tunnel,
         reserved: network.reserved.clone(),
         cooldown: Duration::from_secs(network.cooldown_seconds.into()),
         mtu: network.mtu.map(u32::from),

@@ -86,6 +86,7 @@ fn check(report: &Report) -> Result<(), Problem> {
         facts,
         counters: _,
         warnings,
+        network_failure,
         events,
         traffic,
         announcements,
@@ -105,6 +106,7 @@ fn check(report: &Report) -> Result<(), Problem> {
     } = report;
     let longest_event = events.iter().map(|event| event.message.len()).max().unwrap_or(0);
     let longest_warning = warnings.iter().map(String::len).max().unwrap_or(0);
+    let network_failure = network_failure.as_ref().map_or(0, String::len);
     let targets: usize = traffic.values().map(Vec::len).sum();
     let longest = failures.values().map(|failure| failure.message.len()).max().unwrap_or(0);
     let subnets: usize = facts.subnets.values().map(Vec::len).sum();
@@ -138,6 +140,7 @@ fn check(report: &Report) -> Result<(), Problem> {
         ("/facts/linkLayerAddresses/*", longest_link_layer, WORD_LENGTH_MAX),
         ("/warnings", warnings.len(), EVENTS_MAX),
         ("/warnings/*", longest_warning, EVENT_MESSAGE_BYTES_MAX),
+        ("/networkFailure", network_failure, EVENT_MESSAGE_BYTES_MAX),
         ("/events", events.len(), EVENTS_MAX),
         ("/events/*/message", longest_event, EVENT_MESSAGE_BYTES_MAX),
         ("/announcements", announcements.len(), ANNOUNCEMENTS_MAX),

@@ -45,7 +45,7 @@ fn lies(field: &str) -> Vec<Value> {
     let down = |address: &str| checked(address, "Unhealthy");
     match field {
         "bootId" => vec![json!("boot-n1"), json!("")],
-        "agentVersion" => vec![json!("99.0.0")],
+        "agentVersion" | "networkFailure" => vec![json!("99.0.0")],
         "mode" => vec![json!("userspace"), json!("ipvs")],
         "received" | "applied" | "verified" | "trafficAt" => future.map(Value::from).to_vec(),
         "held" => ["MuchLost", "ControlBehind"]

@@ -7,8 +7,8 @@ use crate::{
     kinds::metadata::check_key,
     kinds::workload_network::{
         BLOCK_SIZE_V4_MAX, BLOCK_SIZE_V4_MIN, BLOCK_SIZE_V6_MAX, BLOCK_SIZE_V6_MIN, BLOCKS_MAX,
-        COOLDOWN_SECONDS_MAX, NETWORK_CIDRS_MAX, NETWORK_MTU_MAX, NETWORK_MTU_MIN, NETWORK_NAMES_MAX,
-        NETWORK_RANGES_MAX, NETWORK_SELECTORS_MAX, WorkloadNetworkSpec,
+        COOLDOWN_SECONDS_MAX, Encapsulation, NETWORK_CIDRS_MAX, NETWORK_MTU_MAX, NETWORK_MTU_MIN,
+        NETWORK_NAMES_MAX, NETWORK_RANGES_MAX, NETWORK_SELECTORS_MAX, WorkloadNetworkSpec,
     },
     primitives::{
         net::{self, IpFamily},
@@ -24,6 +24,7 @@ pub(super) fn validate(spec: &WorkloadNetworkSpec, found: &mut Vec<Violation>) {
     validate_block_sizes(spec, found);
     if check_length("/spec/cidrs", spec.cidrs.len(), NETWORK_CIDRS_MAX, found) {
         validate_cidrs(spec, found);
+        validate_encapsulation(spec, found);
         validate_block_count(spec, found);
     }
     validate_agents(spec, found);
@@ -76,6 +77,15 @@ fn validate_cidrs(spec: &WorkloadNetworkSpec, found: &mut Vec<Violation>) {
             found.push(Violation::new(at, ViolationCode::Invalid, message).hint(hint));
         }
     }
+}
+
+/// Checks that the encapsulation carries the IP families of the networks.
+fn validate_encapsulation(spec: &WorkloadNetworkSpec, found: &mut Vec<Violation>) {
+    let v6 = spec.cidrs.iter().find(|cidr| IpFamily::of_net(cidr) == IpFamily::V6);
+    let Some(v6) = v6.filter(|_| spec.encapsulation == Encapsulation::Ipip) else { return };
+    let message = format!("must be Vxlan or None, because Ipip carries IPv4 only and {v6} is in spec.cidrs");
+    let hint = "write the IPv6 networks into another WorkloadNetwork, or choose Vxlan";
+    found.push(Violation::new("/spec/encapsulation", ViolationCode::Conflict, message).hint(hint));
 }
 
 /// Checks the number of IPv4 blocks. IPv6 networks usually have room for more blocks than Nodes ever get.

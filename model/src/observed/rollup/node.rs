@@ -90,6 +90,9 @@ fn converged(spec: &NodeSpec, name: &Name, report: &Report, head: Position) -> C
     } else if report.failures_total > 0 {
         let message = format!("{} Services failed on the node", report.failures_total);
         no(at, ConditionReason::ServicesFailed, message).hint("`tidegate describe node` lists them")
+    } else if let Some(failure) = &report.network_failure {
+        no(at, ConditionReason::NetworkNotProgrammed, format!("workload network: {failure}"))
+            .hint("correct the cause on the node, which tries again every 5 seconds")
     } else if report.verified < head {
         no(at, ConditionReason::CatchingUp, format!("verified up to {}, of {head}", report.verified))
     } else if let Some(wanted) = other_mode {

@@ -163,6 +163,10 @@ fn failing(sight: &NodeInput<'_>, forms: &Forms<'_>) -> Option<(NodeConvergence,
             StatusFinding { since: Some(held.since), affects, affects_more, ..found },
         ));
     }
+    if condition.reason == ConditionReason::NetworkNotProgrammed {
+        let found = finding(view, "WorkloadNetwork", Impact::Degraded, condition);
+        return Some((NodeConvergence::Failing, found));
+    }
     if status.failures == 0 {
         return None;
     }

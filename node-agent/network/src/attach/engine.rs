@@ -11,6 +11,7 @@ use std::{
     io,
     net::IpAddr,
     path::Path,
+    time::Instant,
 };
 
 use attach_socket::{
@@ -145,18 +146,18 @@ impl NetworkEngine {
             workloads.extend(orphan.addresses.iter().map(|address| (*address, orphan.index)));
         }
         let observed = self.routes.observe(desired, &workloads)?;
-        let needs =
-            FilterNeeds { tunnel: observed.plan.tunnel_mtu.is_some(), workloads: !workloads.is_empty() };
-        let table = filter::desired(&self.own, desired, needs);
-        let mut passed = if needs.tunnel {
-            // The tunnel device accepts packets from every machine, until the table drops them.
-            let (changes, permit) = keep_table(&mut self.filter, table.as_ref(), &mut self.table_failure);
-            let mut passed = self.routes.apply(observed, permit)?;
-            passed.writes += changes;
+        let needs = FilterNeeds { tunnels: observed.tunnels(), workloads: !workloads.is_empty() };
+        let table = filter::desired(&self.own, desired, &needs);
+        let now = Instant::now();
+        let mut passed = if needs.tunnels.is_empty() {
+            let mut passed = self.routes.apply(observed, TunnelPermit::Forbidden, now)?;
+            passed.writes += keep_table(&mut self.filter, table.as_ref(), &mut self.table_failure).0;
             passed
         } else {
-            let mut passed = self.routes.apply(observed, TunnelPermit::Forbidden)?;
-            passed.writes += keep_table(&mut self.filter, table.as_ref(), &mut self.table_failure).0;
+            // A tunnel device accepts packets from every machine, until the table drops them.
+            let (changes, permit) = keep_table(&mut self.filter, table.as_ref(), &mut self.table_failure);
+            let mut passed = self.routes.apply(observed, permit, now)?;
+            passed.writes += changes;
             passed
         };
         passed.writes += std::mem::take(&mut self.table_changes);
@@ -486,7 +487,10 @@ impl NetworkEngine {
         let index =
             veth::create(&mut self.netlink, attached, mac, netns).map_err(|error| rejected(&error))?;
         let to_workload = |address: &IpAddr| {
-            render::change(&RouteChange::Replace(IpNet::from(*address), Hop::Interface(index)), None)
+            render::change(
+                &RouteChange::Replace(IpNet::from(*address), Hop::Interface(index)),
+                &BTreeMap::new(),
+            )
         };
         let requests: Vec<_> = attached.addresses.iter().filter_map(to_workload).collect();
         acknowledge(&mut self.netlink, &requests).map_err(|error| rejected(&error))?;

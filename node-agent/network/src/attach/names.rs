@@ -74,7 +74,7 @@ mod tests {
         for name in &names {
             assert!(name.len() == 13 && is_host_interface(name), "{name}");
         }
-        for other in ["tg-vx", "tg", "eth0", "tgaaaaaaaaaa", "tgaaaaaaaaaa1"] {
+        for other in ["tg-vx", "tg-ipip", "tg", "eth0", "tgaaaaaaaaaa", "tgaaaaaaaaaa1"] {
             assert!(!is_host_interface(other), "{other}");
         }
         assert!(workload_mac(&key("a", "eth0")).is_unicast());

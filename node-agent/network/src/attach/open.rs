@@ -67,7 +67,7 @@ pub(super) fn orphans(
     if unknown.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let routes = keeper::held(netlink, None)?;
+    let routes = keeper::held(netlink, &BTreeMap::new())?;
     let mut orphans = BTreeMap::new();
     for link in unknown {
         let leads_here = HeldHop::Known(Hop::Interface(link.index));

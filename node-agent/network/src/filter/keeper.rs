@@ -23,7 +23,7 @@ pub struct FilterKeeper {
     netlink: Option<Netlink>,
     /// Generation of the ruleset at which the table was equal to the content; every change of any table increases it.
     verified: Option<(u32, Option<FilterTable>)>,
-    /// True if the table protected the tunnel port when it was last written or compared.
+    /// True if the table protected the tunnels when it was last written or compared.
     protects_tunnel: bool,
 }
 
@@ -58,7 +58,7 @@ impl FilterKeeper {
         Ok(changes)
     }
 
-    /// Returns true if the kernel has the table, and the table protected the tunnel port when it was last written or
+    /// Returns true if the kernel has the table, and the table protected the tunnels when it was last written or
     /// compared. Used after a failure of [`Self::follow`].
     #[must_use]
     pub fn still_protects_tunnel(&self) -> bool {

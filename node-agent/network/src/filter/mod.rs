@@ -1,13 +1,14 @@
 //! nf_tables table of the workload network: masquerading of packets that leave it, source addresses of workloads, and
-//! protection of the tunnel port.
+//! protection of the tunnels.
 //!
 //! ```text
 //!  prerouting   from a workload with another source address     ─▶ drop
-//!  forward      from a workload to UDP 4790                     ─▶ drop
-//!               from another source than a node to UDP 4790 of a node ─▶ drop
-//!  input        UDP 4790 from another source than a node        ─▶ drop
+//!  forward      tunnel packet from a workload                   ─▶ drop
+//!               tunnel packet from another source than a node to a node ─▶ drop
+//!  input        tunnel packet from another source than a node   ─▶ drop
 //!  postrouting  from a block of this node to an address outside ─▶ masquerade
 //! ```
+//! Tunnel packets are those to UDP 4790 with VXLAN, and those of protocol 4 with IPIP, each if the node has the tunnel.
 //! A packet in the tunnel has any inner source address. Without the protection, every machine that reaches a node could send
 //! packets in the name of a workload, and a workload in the name of another. The table is written as a whole; its content
 //! is small and changes with blocks and nodes only.
@@ -29,7 +30,7 @@ use model::primitives::{
     net::{IpFamily, from_number, to_number},
 };
 
-use crate::desired::DesiredNetwork;
+use crate::desired::{DesiredNetwork, TunnelKind};
 
 /// Name of the table, by which a new process recognizes it.
 pub const TABLE: &str = "tidegate-network";
@@ -63,7 +64,7 @@ pub enum FilterRole {
     Sources,
     /// Destinations that see the address of the workload.
     Inside,
-    /// Nodes, which may send to the tunnel port.
+    /// Nodes, which may send tunnel packets.
     Nodes,
 }
 
@@ -81,19 +82,19 @@ pub struct FilterElement {
 pub enum FilterChain {
     /// Masquerading.
     Outgoing,
-    /// Protection of the tunnel port of this node.
+    /// Protection of the tunnels of this node.
     Tunnel,
-    /// Protection of the tunnel ports of other nodes.
+    /// Protection of the tunnels of other nodes.
     Forward,
     /// Check of the source addresses of workloads.
     WorkloadSources,
 }
 
 /// Parts of the table that a node needs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FilterNeeds {
-    /// True if the node has the tunnel device.
-    pub tunnel: bool,
+    /// Tunnels of which the node has the device.
+    pub tunnels: BTreeSet<TunnelKind>,
     /// True if the node has interfaces of workloads.
     pub workloads: bool,
 }
@@ -169,7 +170,7 @@ impl FilterChain {
 /// Returns the content of the table on the node `own`; `None` if no table is needed. A node that may attach workloads, because
 /// a network exists, has the check of their source addresses before the first one.
 #[must_use]
-pub fn desired(own: &Name, desired: &DesiredNetwork, needs: FilterNeeds) -> Option<FilterTable> {
+pub fn desired(own: &Name, desired: &DesiredNetwork, needs: &FilterNeeds) -> Option<FilterTable> {
     let masqueraded = |name: &Name| desired.networks.get(name).is_some_and(|network| network.nat_outgoing);
     let of_node =
         desired.blocks.iter().filter(|(_, block)| block.node == *own && masqueraded(&block.network));
@@ -189,15 +190,19 @@ pub fn desired(own: &Name, desired: &DesiredNetwork, needs: FilterNeeds) -> Opti
         }
         table.chains.insert(FilterChain::Outgoing, outgoing);
     }
-    if needs.tunnel {
-        let (mut to_node, mut forwarded) = (Vec::new(), vec![rules::workload_tunnel()]);
+    if !needs.tunnels.is_empty() {
+        let (mut to_node, mut forwarded) = (Vec::new(), Vec::new());
+        forwarded.extend(needs.tunnels.iter().map(|kind| rules::workload_tunnel(*kind)));
         for family in IpFamily::ALL {
             let set = FilterSet { role: FilterRole::Nodes, family };
             let addresses = desired.nodes.values().flatten().filter(|node| IpFamily::of(**node) == family);
             let elements = addresses.map(|node| FilterElement { key: bytes(*node), is_end: false });
             table.sets.insert(set, elements.collect());
-            to_node.extend(rules::tunnel(set));
-            forwarded.extend(rules::forwarded_tunnel(set));
+            // Protocol 4 in IPv6 is not IPIP.
+            for kind in needs.tunnels.iter().filter(|kind| kind.supports(family)) {
+                to_node.extend(rules::tunnel(*kind, set));
+                forwarded.extend(rules::forwarded_tunnel(*kind, set));
+            }
         }
         table.chains.insert(FilterChain::Tunnel, to_node);
         table.chains.insert(FilterChain::Forward, forwarded);

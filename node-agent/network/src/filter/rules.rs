@@ -7,10 +7,12 @@ use kernel::nftables::{
 use model::primitives::net::IpFamily;
 
 use super::FilterSet;
-use crate::routes::PORT;
+use crate::{desired::TunnelKind, routes::PORT};
 
 /// Transport protocol number of UDP.
 const UDP: u8 = 17;
+/// Protocol number of IPv4 in IP (RFC 2003 §3.1).
+const IPIP: u8 = 4;
 /// Index that the kernel reports if packets to a source address do not leave through the inbound interface.
 const NO_INTERFACE: [u8; 4] = [0; 4];
 /// Bits of the last word of the name of an interface that distinguish names of 13 characters: all that every letter and
@@ -34,32 +36,32 @@ pub(super) fn outgoing(sources: FilterSet, inside: FilterSet) -> [Vec<Expr>; 2] 
     ]
 }
 
-/// Returns the rules for packets to this machine: only `nodes` may send to the tunnel port.
-pub(super) fn tunnel(nodes: FilterSet) -> [Vec<Expr>; 2] {
+/// Returns the rules for packets to this machine: only `nodes` may send packets of a tunnel.
+pub(super) fn tunnel(kind: TunnelKind, nodes: FilterSet) -> [Vec<Expr>; 2] {
     let family = nodes.family;
-    let to_port: Vec<_> = is_family(family).into_iter().chain(to_tunnel_port()).collect();
+    let in_tunnel: Vec<_> = is_family(family).into_iter().chain(of_tunnel(kind)).collect();
     let of_node = [Expr::LoadSource(family, Register(1)), in_set(nodes), Expr::Verdict(VerdictExpr::Accept)];
-    let accepted = to_port.iter().cloned().chain(of_node).collect();
-    [accepted, to_port.into_iter().chain([Expr::Verdict(VerdictExpr::Drop)]).collect()]
+    let accepted = in_tunnel.iter().cloned().chain(of_node).collect();
+    [accepted, in_tunnel.into_iter().chain([Expr::Verdict(VerdictExpr::Drop)]).collect()]
 }
 
-/// Returns the rule for forwarded packets that drops those of workloads to the tunnel port of any machine. Masquerading
-/// gives such packets the address of this node, which other nodes accept.
-pub(super) fn workload_tunnel() -> Vec<Expr> {
+/// Returns the rule for forwarded packets that drops tunnel packets of workloads to any machine. Masquerading gives such
+/// packets the address of this node, which other nodes accept.
+pub(super) fn workload_tunnel(kind: TunnelKind) -> Vec<Expr> {
     let drop = [Expr::Verdict(VerdictExpr::Drop)];
-    of_workload().into_iter().chain(to_tunnel_port()).chain(drop).collect()
+    of_workload().into_iter().chain(of_tunnel(kind)).chain(drop).collect()
 }
 
-/// Returns the rules for forwarded packets that drop those to the tunnel ports of `nodes` from other sources, such as
-/// clients of a Service whose endpoint is such a port. Address translation can give them the address of this node.
-pub(super) fn forwarded_tunnel(nodes: FilterSet) -> [Vec<Expr>; 2] {
+/// Returns the rules for forwarded packets that drop tunnel packets to `nodes` from other sources, such as clients of a
+/// Service whose endpoint is the tunnel port of a node. Address translation can give them the address of this node.
+pub(super) fn forwarded_tunnel(kind: TunnelKind, nodes: FilterSet) -> [Vec<Expr>; 2] {
     let family = nodes.family;
-    let to_port: Vec<_> = is_family(family).into_iter().chain(to_tunnel_port()).collect();
+    let in_tunnel: Vec<_> = is_family(family).into_iter().chain(of_tunnel(kind)).collect();
     let from_node =
         [Expr::LoadSource(family, Register(1)), in_set(nodes), Expr::Verdict(VerdictExpr::Accept)];
     let to_node =
         [Expr::LoadDestination(family, Register(1)), in_set(nodes), Expr::Verdict(VerdictExpr::Drop)];
-    [to_port.iter().cloned().chain(from_node).collect(), to_port.into_iter().chain(to_node).collect()]
+    [in_tunnel.iter().cloned().chain(from_node).collect(), in_tunnel.into_iter().chain(to_node).collect()]
 }
 
 /// Returns the rule that drops packets of a workload whose source address is not one of the workload. The link-local address
@@ -88,13 +90,16 @@ fn is_family(family: IpFamily) -> [Expr; 2] {
     [Expr::LoadMeta(Meta::NfProto, Register(1)), Expr::equal(1, &[nfproto(family)])]
 }
 
-fn to_tunnel_port() -> [Expr; 4] {
-    [
-        Expr::LoadMeta(Meta::L4Proto, Register(1)),
-        Expr::equal(1, &[UDP]),
-        Expr::LoadDestinationPort(Register(1)),
-        Expr::equal(1, &PORT.to_be_bytes()),
-    ]
+/// Returns expressions that match the packets of a tunnel by their outer header.
+fn of_tunnel(kind: TunnelKind) -> Vec<Expr> {
+    let is_protocol = |number: u8| [Expr::LoadMeta(Meta::L4Proto, Register(1)), Expr::equal(1, &[number])];
+    match kind {
+        TunnelKind::Vxlan => {
+            let to_port = [Expr::LoadDestinationPort(Register(1)), Expr::equal(1, &PORT.to_be_bytes())];
+            is_protocol(UDP).into_iter().chain(to_port).collect()
+        }
+        TunnelKind::Ipip => is_protocol(IPIP).to_vec(),
+    }
 }
 
 fn in_set(set: FilterSet) -> Expr {

@@ -43,12 +43,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::desired::TunnelKind;
 
     fn hop() -> impl Strategy<Value = Hop> {
         prop_oneof![
             Just(Hop::Blackhole),
             (0_u8..3).prop_map(|last| Hop::Gateway([192, 0, 2, last].into())),
-            (0_u8..3).prop_map(|last| Hop::Tunnel([192, 0, 2, last].into())),
+            (prop::sample::select(&TunnelKind::ALL[..]), 0_u8..3)
+                .prop_map(|(kind, last)| Hop::Tunnel(kind, [192, 0, 2, last].into())),
             (1_u32..4).prop_map(Hop::Interface),
         ]
     }

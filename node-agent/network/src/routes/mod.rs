@@ -1,14 +1,17 @@
-//! Routes and tunnel device of the workload network in the kernel.
+//! Routes and tunnel devices of the workload network in the kernel.
 
 pub mod diff;
+pub mod handover;
 pub mod keeper;
 pub mod parse;
 pub mod render;
 pub mod tunnel;
 
+use std::collections::BTreeMap;
+
 use ipnet::IpNet;
 
-use crate::plan::Hop;
+use crate::{desired::TunnelKind, plan::Hop};
 
 /// Protocol number of the routes of the workload network (`rtm_protocol`). Felix uses 3 by default, which other
 /// programs use too.
@@ -17,12 +20,33 @@ pub const PROTOCOL: u8 = 116;
 pub const TABLE: u32 = 254;
 /// Metric of the routes. A route of another program with the same destination has a lower one and takes precedence.
 pub const METRIC: u32 = 7440;
-/// Name of the tunnel device. A link with this name belongs to the agent.
-pub const TUNNEL: &str = "tg-vx";
 /// Number of the virtual network in encapsulated packets (VNI).
 pub const VNI: u64 = 116;
 /// UDP port of VXLAN-GPE, as assigned by IANA. Classic VXLAN of other programs uses 4789 or 8472.
 pub const PORT: u16 = 4790;
+
+/// Indexes of the tunnel devices in the kernel.
+pub type TunnelIndexes = BTreeMap<TunnelKind, u32>;
+
+impl TunnelKind {
+    /// Returns the name of the tunnel device. A link with this name belongs to the agent.
+    #[must_use]
+    pub const fn device(self) -> &'static str {
+        match self {
+            Self::Vxlan => "tg-vx",
+            Self::Ipip => "tg-ipip",
+        }
+    }
+
+    /// Returns the identifier in the encapsulation of a route: the VNI; 0 for IPIP, whose packets have none.
+    #[must_use]
+    pub const fn id(self) -> u64 {
+        match self {
+            Self::Vxlan => VNI,
+            Self::Ipip => 0,
+        }
+    }
+}
 
 /// Position of a route in the kernel. The kernel has at most one route of the agent at each position.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,20 +6,20 @@ use ipnet::IpNet;
 use netlink_packet_route::{
     RouteNetlinkMessage,
     address::AddressMessage,
-    link::{InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
+    link::{InfoData, InfoIpTunnel, InfoKind, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
     route::{
         RouteAddress, RouteAttribute, RouteIp6Tunnel, RouteIpTunnel, RouteLwTunnelEncap, RouteMessage,
         RouteProtocol, RouteType,
     },
 };
 
-use super::{HeldHop, PORT, PROTOCOL, RouteKey, VNI};
-use crate::plan::Hop;
+use super::{HeldHop, PORT, PROTOCOL, RouteKey, TunnelIndexes};
+use crate::{desired::TunnelKind, plan::Hop};
 
-/// Parses a route of the agent. Returns `None` for other messages, and for routes of other programs. `tunnel` is the
-/// index of the tunnel device.
+/// Parses a route of the agent. Returns `None` for other messages, and for routes of other programs. `tunnels` has the
+/// indexes of the tunnel devices.
 #[must_use]
-pub fn own_route(message: &RouteNetlinkMessage, tunnel: Option<u32>) -> Option<(RouteKey, HeldHop)> {
+pub fn own_route(message: &RouteNetlinkMessage, tunnels: &TunnelIndexes) -> Option<(RouteKey, HeldHop)> {
     let RouteNetlinkMessage::NewRoute(message) = message else { return None };
     if message.header.protocol != RouteProtocol::Other(PROTOCOL) {
         return None;
@@ -29,7 +29,7 @@ pub fn own_route(message: &RouteNetlinkMessage, tunnel: Option<u32>) -> Option<(
     let destination = IpNet::new(address, message.header.destination_prefix_length).ok()?;
     let table = attributes.table.unwrap_or_else(|| u32::from(message.header.table));
     let key = RouteKey { destination, table, metric: attributes.metric };
-    Some((key, attributes.hop(message.header.kind, tunnel)))
+    Some((key, attributes.hop(message.header.kind, tunnels)))
 }
 
 /// Attributes of a route that the agent sets.
@@ -41,7 +41,8 @@ struct RouteAttributes {
     gateway: Option<IpAddr>,
     interface: Option<u32>,
     remote: Option<IpAddr>,
-    vni: Option<u64>,
+    /// Identifier in the encapsulation; 0 if it has none.
+    id: u64,
     has_encapsulation: bool,
 }
 
@@ -68,8 +69,8 @@ impl RouteAttributes {
         self.has_encapsulation = true;
         for attribute in list {
             match attribute {
-                RouteLwTunnelEncap::Ip(RouteIpTunnel::Id(id)) => self.vni = Some(*id),
-                RouteLwTunnelEncap::Ip6(RouteIp6Tunnel::Id(id)) => self.vni = Some(*id),
+                RouteLwTunnelEncap::Ip(RouteIpTunnel::Id(id)) => self.id = *id,
+                RouteLwTunnelEncap::Ip6(RouteIp6Tunnel::Id(id)) => self.id = *id,
                 RouteLwTunnelEncap::Ip(RouteIpTunnel::Destination(remote)) => {
                     self.remote = Some((*remote).into())
                 }
@@ -81,7 +82,7 @@ impl RouteAttributes {
         }
     }
 
-    fn hop(&self, kind: RouteType, tunnel: Option<u32>) -> HeldHop {
+    fn hop(&self, kind: RouteType, tunnels: &TunnelIndexes) -> HeldHop {
         if kind == RouteType::BlackHole {
             return HeldHop::Known(Hop::Blackhole);
         }
@@ -89,10 +90,11 @@ impl RouteAttributes {
             return HeldHop::Unknown;
         }
         if self.has_encapsulation {
-            let is_ours = self.vni == Some(VNI) && self.interface.is_some() && self.interface == tunnel;
-            return match self.remote.filter(|_| is_ours) {
-                Some(remote) => HeldHop::Known(Hop::Tunnel(remote)),
-                None => HeldHop::Unknown,
+            let device = tunnels.iter().find(|(_, index)| self.interface == Some(**index));
+            let kind = device.map(|(kind, _)| *kind).filter(|kind| self.id == kind.id());
+            return match (kind, self.remote) {
+                (Some(kind), Some(remote)) => HeldHop::Known(Hop::Tunnel(kind, remote)),
+                (None, _) | (_, None) => HeldHop::Unknown,
             };
         }
         match (self.gateway, self.interface) {
@@ -125,8 +127,10 @@ pub struct FoundLink {
     pub is_up: bool,
     /// True if the link is the loopback interface.
     pub is_loopback: bool,
-    /// True if the link is a VXLAN-GPE device without fixed peers, as the agent creates it.
-    pub is_tunnel: bool,
+    /// Kind of the tunnel, if the link is one without fixed peers, as the agent creates it.
+    pub tunnel: Option<TunnelKind>,
+    /// True if the link receives IPIP packets from every machine: it has no fixed peer.
+    pub is_open_ipip: bool,
 }
 
 /// Parses a link. Returns `None` for other messages and for a link without a name.
@@ -139,7 +143,8 @@ pub fn link(message: &RouteNetlinkMessage) -> Option<FoundLink> {
         mtu: 0,
         is_up: message.header.flags.contains(LinkFlags::Up),
         is_loopback: message.header.flags.contains(LinkFlags::Loopback),
-        is_tunnel: is_tunnel(message),
+        tunnel: tunnel(message),
+        is_open_ipip: is_open_ipip(message),
     };
     for attribute in &message.attributes {
         if let LinkAttribute::IfName(name) = attribute {
@@ -153,21 +158,49 @@ pub fn link(message: &RouteNetlinkMessage) -> Option<FoundLink> {
 }
 
 #[allow(clippy::wildcard_enum_match_arm, reason = "not our enum")]
-fn is_tunnel(message: &LinkMessage) -> bool {
+fn tunnel(message: &LinkMessage) -> Option<TunnelKind> {
+    match info_data(message)? {
+        InfoData::Vxlan(data) => {
+            let expected = [InfoVxlan::CollectMetadata(true), InfoVxlan::Gpe, InfoVxlan::Port(PORT)];
+            expected.iter().all(|item| data.contains(item)).then_some(TunnelKind::Vxlan)
+        }
+        InfoData::IpTunnel(data) if is_ipip(message) => {
+            data.contains(&InfoIpTunnel::CollectMetadata).then_some(TunnelKind::Ipip)
+        }
+        _ => None,
+    }
+}
+
+#[allow(clippy::wildcard_enum_match_arm, reason = "not our enum")]
+fn is_open_ipip(message: &LinkMessage) -> bool {
+    let has_peer = |data: &[InfoIpTunnel]| {
+        data.iter().any(|item| matches!(item, InfoIpTunnel::Remote(peer) if !peer.is_unspecified()))
+    };
+    match info_data(message) {
+        Some(InfoData::IpTunnel(data)) => is_ipip(message) && !has_peer(data),
+        _ => false,
+    }
+}
+
+fn is_ipip(message: &LinkMessage) -> bool {
+    link_info(message).contains(&LinkInfo::Kind(InfoKind::IpIp))
+}
+
+#[allow(clippy::wildcard_enum_match_arm, reason = "not our enum")]
+fn info_data(message: &LinkMessage) -> Option<&InfoData> {
+    link_info(message).iter().find_map(|item| match item {
+        LinkInfo::Data(data) => Some(data),
+        _ => None,
+    })
+}
+
+#[allow(clippy::wildcard_enum_match_arm, reason = "not our enum")]
+fn link_info(message: &LinkMessage) -> &[LinkInfo] {
     let info = message.attributes.iter().find_map(|attribute| match attribute {
         LinkAttribute::LinkInfo(info) => Some(info.as_slice()),
         _ => None,
     });
-    let info = info.unwrap_or_default();
-    let data = info.iter().find_map(|item| match item {
-        LinkInfo::Data(InfoData::Vxlan(data)) => Some(data.as_slice()),
-        _ => None,
-    });
-    let has = |expected: &InfoVxlan| data.unwrap_or_default().contains(expected);
-    info.contains(&LinkInfo::Kind(InfoKind::Vxlan))
-        && has(&InfoVxlan::CollectMetadata(true))
-        && has(&InfoVxlan::Gpe)
-        && has(&InfoVxlan::Port(PORT))
+    info.unwrap_or_default()
 }
 
 /// Parses an address with the index of its link and its prefix length. Link-local addresses are `None`, because nodes

@@ -1,4 +1,4 @@
-//! Builder of rtnetlink requests for the routes and the tunnel device. Does no I/O.
+//! Builder of rtnetlink requests for the routes and the tunnel devices. Does no I/O.
 
 use std::net::IpAddr;
 
@@ -11,15 +11,15 @@ use kernel::netlink::{
 use model::primitives::net::IpFamily;
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
-    link::{InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
+    link::{InfoData, InfoIpTunnel, InfoKind, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
     route::{
         RouteAttribute, RouteIp6Tunnel, RouteIpTunnel, RouteLwEnCapType, RouteLwTunnelEncap, RouteMessage,
         RouteProtocol, RouteScope, RouteType,
     },
 };
 
-use super::{PORT, PROTOCOL, RouteKey, TUNNEL, VNI, diff::RouteChange};
-use crate::plan::Hop;
+use super::{PORT, PROTOCOL, RouteKey, TunnelIndexes, diff::RouteChange};
+use crate::{desired::TunnelKind, plan::Hop};
 
 /// Returns the number of an address family in messages.
 #[must_use]
@@ -30,16 +30,16 @@ pub const fn family_number(family: IpFamily) -> AddressFamily {
     }
 }
 
-/// Builds the request for a change of a route. `tunnel` is the index of the tunnel device; without it, the request for a
-/// route through the tunnel is `None`.
+/// Builds the request for a change of a route. `tunnels` has the indexes of the tunnel devices; the request for a route
+/// through a device that is not among them is `None`.
 #[must_use]
-pub fn change(change: &RouteChange, tunnel: Option<u32>) -> Option<Message> {
+pub fn change(change: &RouteChange, tunnels: &TunnelIndexes) -> Option<Message> {
     let (message, flags) = match change {
         RouteChange::Add(destination, hop) => {
-            (route_to(*destination, *hop, tunnel)?, NLM_F_CREATE | NLM_F_EXCL)
+            (route_to(*destination, *hop, tunnels)?, NLM_F_CREATE | NLM_F_EXCL)
         }
         RouteChange::Replace(destination, hop) => {
-            (route_to(*destination, *hop, tunnel)?, NLM_F_CREATE | NLM_F_REPLACE)
+            (route_to(*destination, *hop, tunnels)?, NLM_F_CREATE | NLM_F_REPLACE)
         }
         RouteChange::Remove(key) => {
             return Some(route::request(&RouteNetlinkMessage::DelRoute(removed(key)), NLM_F_ACK));
@@ -77,7 +77,7 @@ fn removed(key: &RouteKey) -> RouteMessage {
     message
 }
 
-fn route_to(destination: IpNet, hop: Hop, tunnel: Option<u32>) -> Option<RouteMessage> {
+fn route_to(destination: IpNet, hop: Hop, tunnels: &TunnelIndexes) -> Option<RouteMessage> {
     let mut message = at(&RouteKey::of(destination));
     message.header.kind = RouteType::Unicast;
     let is_v4 = destination.network().is_ipv4();
@@ -89,44 +89,51 @@ fn route_to(destination: IpNet, hop: Hop, tunnel: Option<u32>) -> Option<RouteMe
             message.header.scope = on_link;
             message.attributes.push(RouteAttribute::Oif(index));
         }
-        Hop::Tunnel(remote) => {
+        Hop::Tunnel(kind, remote) => {
             message.header.scope = on_link;
-            message.attributes.push(RouteAttribute::Oif(tunnel?));
-            message.attributes.extend(encapsulation(remote));
+            message.attributes.push(RouteAttribute::Oif(*tunnels.get(&kind)?));
+            message.attributes.extend(encapsulation(kind, remote));
         }
     }
     Some(message)
 }
 
 /// Returns the attributes that encapsulate packets to a node (`LWTUNNEL_ENCAP_IP`). The kernel selects the source address.
-fn encapsulation(remote: IpAddr) -> [RouteAttribute; 2] {
-    let (kind, list) = match remote {
+fn encapsulation(kind: TunnelKind, remote: IpAddr) -> [RouteAttribute; 2] {
+    let id = kind.id();
+    let (encapsulation, list) = match remote {
         IpAddr::V4(remote) => {
-            let list = [RouteIpTunnel::Id(VNI), RouteIpTunnel::Destination(remote)];
+            let list = [RouteIpTunnel::Id(id), RouteIpTunnel::Destination(remote)];
             (RouteLwEnCapType::Ip, list.map(RouteLwTunnelEncap::Ip).to_vec())
         }
         IpAddr::V6(remote) => {
-            let list = [RouteIp6Tunnel::Id(VNI), RouteIp6Tunnel::Destination(remote)];
+            let list = [RouteIp6Tunnel::Id(id), RouteIp6Tunnel::Destination(remote)];
             (RouteLwEnCapType::Ip6, list.map(RouteLwTunnelEncap::Ip6).to_vec())
         }
     };
-    [RouteAttribute::EncapType(kind), RouteAttribute::Encap(list)]
+    [RouteAttribute::EncapType(encapsulation), RouteAttribute::Encap(list)]
 }
 
-/// Builds the request that creates the tunnel device, which is down at first.
+/// Builds the request that creates a tunnel device, which is down at first.
 #[must_use]
-pub fn add_tunnel(mtu: u32) -> Message {
+pub fn add_tunnel(kind: TunnelKind, mtu: u32) -> Message {
     let mut link = LinkMessage::default();
-    let data = vec![
-        InfoVxlan::CollectMetadata(true),
-        InfoVxlan::Gpe,
-        InfoVxlan::Learning(false),
-        InfoVxlan::Port(PORT),
-    ];
+    let (info_kind, data) = match kind {
+        TunnelKind::Vxlan => {
+            let data = [
+                InfoVxlan::CollectMetadata(true),
+                InfoVxlan::Gpe,
+                InfoVxlan::Learning(false),
+                InfoVxlan::Port(PORT),
+            ];
+            (InfoKind::Vxlan, InfoData::Vxlan(data.to_vec()))
+        }
+        TunnelKind::Ipip => (InfoKind::IpIp, InfoData::IpTunnel(vec![InfoIpTunnel::CollectMetadata])),
+    };
     link.attributes = vec![
-        LinkAttribute::IfName(TUNNEL.to_owned()),
+        LinkAttribute::IfName(kind.device().to_owned()),
         LinkAttribute::Mtu(mtu),
-        LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Vxlan), LinkInfo::Data(InfoData::Vxlan(data))]),
+        LinkAttribute::LinkInfo(vec![LinkInfo::Kind(info_kind), LinkInfo::Data(data)]),
     ];
     route::request(&RouteNetlinkMessage::NewLink(link), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL)
 }

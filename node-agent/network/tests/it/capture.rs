@@ -18,6 +18,10 @@ pub(crate) struct Seen {
     pub(crate) protocol: u8,
     /// Destination port of UDP, otherwise 0.
     pub(crate) port: u16,
+    /// Length of the packet with its header; 0 for IPv6.
+    pub(crate) length: u16,
+    /// True for a fragment of IPv4.
+    pub(crate) is_fragment: bool,
 }
 
 /// Socket that receives all frames of a namespace.
@@ -57,5 +61,7 @@ fn parse(frame: &[u8]) -> Option<Seen> {
         _ => return None,
     };
     let port = if protocol == 17 { u16::from_be_bytes([rest[2], rest[3]]) } else { 0 };
-    Some(Seen { source, destination, protocol, port })
+    let word = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
+    let (length, is_fragment) = if source.is_ipv4() { (word(2), word(6) & 0x3fff != 0) } else { (0, false) };
+    Some(Seen { source, destination, protocol, port, length, is_fragment })
 }

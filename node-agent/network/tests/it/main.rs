@@ -8,6 +8,7 @@
 
 mod attach;
 mod capture;
+mod ipip;
 mod protection;
 mod routes;
 mod support;

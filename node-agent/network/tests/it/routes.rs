@@ -1,6 +1,6 @@
 //! Routes and the tunnel device in real kernels.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, time::Instant};
 
 use network::{
     desired::{DesiredNetwork, Encapsulation},
@@ -14,7 +14,7 @@ fn pass(node: &Namespace, own: &str, desired: &DesiredNetwork) -> RoutePass {
     node.inside(|| {
         let mut keeper = RouteKeeper::open(name(own)).unwrap();
         let observed = keeper.observe(desired, &BTreeMap::new()).unwrap();
-        keeper.apply(observed, TunnelPermit::Allowed).unwrap()
+        keeper.apply(observed, TunnelPermit::Allowed, Instant::now()).unwrap()
     })
 }
 
@@ -25,7 +25,7 @@ fn a_node_has_routes_to_the_blocks_of_all_nodes_and_a_restart_writes_nothing() {
     let site = Site::new();
     site.a.ip("route add 10.9.2.0/26 via 192.0.2.254 proto 3 metric 9000");
     site.a.ip("route add blackhole 203.0.113.0/24 proto 80");
-    let before = site.a.listing();
+    let before = site.a.settled_listing();
     let mut state = desired(Encapsulation::CrossSubnet);
     let first = pass(&site.a, "a", &state);
     assert_eq!((first.rejected.len(), first.plan.unreachable.len()), (0, 0));
@@ -65,7 +65,7 @@ fn a_node_has_routes_to_the_blocks_of_all_nodes_and_a_restart_writes_nothing() {
     assert!(site.a.ip("route show 10.9.2.0/26 proto 116").contains("dst 198.51.100.3"));
 
     assert!(site.a.inside(|| keeper::cleanup().unwrap()) >= 5);
-    assert_eq!(site.a.listing(), before);
+    assert_eq!(site.a.settled_listing(), before);
 }
 
 /// Without encapsulation, a block in another subnet has no route of the agent, and the plan says so.

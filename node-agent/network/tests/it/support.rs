@@ -10,7 +10,7 @@ use std::{
 };
 
 use model::primitives::name::Name;
-use network::desired::{Block, DesiredNetwork, Encapsulation, NetworkSettings};
+use network::desired::{Block, DesiredNetwork, Encapsulation, NetworkSettings, TunnelKind};
 use nix::sched::{CloneFlags, setns};
 
 static SEQUENCE: AtomicUsize = AtomicUsize::new(0);
@@ -66,6 +66,21 @@ impl Namespace {
         let parts =
             ["-o link", "-o addr", "route show table all", "-6 route show table all", "rule", "-6 rule"];
         parts.map(|part| self.ip(part)).concat()
+    }
+}
+
+impl Namespace {
+    /// Returns the listing of a namespace of a node after its interface has carrier and a link-local address.
+    pub(crate) fn settled_listing(&self) -> String {
+        loop {
+            let listing = self.listing();
+            let is_settled = listing.contains("inet6 fe80")
+                && ["tentative", "NO-CARRIER"].iter().all(|word| !listing.contains(word));
+            if is_settled {
+                return listing;
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
     }
 }
 
@@ -136,6 +151,7 @@ pub(crate) fn desired(encapsulation: Encapsulation) -> DesiredNetwork {
         nat_outgoing: false,
         nat_except: std::collections::BTreeSet::new(),
         encapsulation,
+        tunnel: TunnelKind::Vxlan,
         reserved: Vec::new(),
         cooldown: Duration::from_secs(60),
         mtu: None,
@@ -147,6 +163,17 @@ pub(crate) fn desired(encapsulation: Encapsulation) -> DesiredNetwork {
             desired.blocks.insert(range.parse().unwrap(), block.clone());
         }
         desired.nodes.insert(name(node), vec![address.parse::<IpAddr>().unwrap()]);
+    }
+    desired
+}
+
+/// Returns the state of the nodes of a [`Site`] with IPv4 blocks and a tunnel.
+pub(crate) fn desired_v4(encapsulation: Encapsulation, tunnel: TunnelKind) -> DesiredNetwork {
+    let mut desired = desired(encapsulation);
+    desired.blocks.retain(|range, _| range.addr().is_ipv4());
+    for settings in desired.networks.values_mut() {
+        settings.cidrs.retain(|range| range.addr().is_ipv4());
+        settings.tunnel = tunnel;
     }
     desired
 }

@@ -98,6 +98,24 @@ fn f157_f158_packets_on_a_segment_are_unchanged_and_a_router_without_routes_carr
     assert_eq!(exchange(&pod_a, &pod_c, false, 1464 - 28), pod_a.attached.addresses[0]);
 }
 
+/// A node itself, such as its health checks, reaches a workload behind the tunnel.
+#[test]
+fn a_node_reaches_workloads_in_another_subnet() {
+    let site = Site::new();
+    let state = desired(Encapsulation::CrossSubnet);
+    let [mut a, mut c] =
+        [("a", &site.a), ("c", &site.c)].map(|(own, namespace)| Machine::start(own, namespace));
+    a.desire(state.clone());
+    c.desire(state);
+    let pod = Pod::start(&mut c, "on-c");
+    let address = SocketAddr::new(pod.attached.addresses[0], PORT);
+    let server = pod.namespace.inside(|| UdpSocket::bind(address).unwrap());
+    server.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+    let client = site.a.inside(|| UdpSocket::bind(("192.0.2.1", 0)).unwrap());
+    client.send_to(b"node", address).unwrap();
+    assert_eq!(server.recv_from(&mut [0; 16]).unwrap().1.ip().to_string(), "192.0.2.1");
+}
+
 /// Packets of a workload to an address outside of all networks have the address of the node as source, except to the networks
 /// that the settings name; a machine that is no node cannot send into the tunnel. A table that another program has removed
 /// comes back, and a new process writes nothing.
