@@ -82,6 +82,12 @@ fn f149_f153_a_policy_isolates_an_attached_workload_until_its_deletion() {
     })
     .unwrap();
 
+    wait::until_true("the condition Enforced", || {
+        let policy = cluster.object("namespaces/default/networkpolicies/clients-only").unwrap();
+        let mut conditions = policy["status"]["conditions"].as_array().unwrap().iter();
+        conditions.any(|one| one["type"] == "Enforced" && one["status"] == "True")
+    })
+    .unwrap();
     cluster.delete("namespaces/default/networkpolicies/clients-only").unwrap();
     for address in &addresses {
         wait::until("a connection after the deletion", || connect(stranger, *address)).unwrap();
