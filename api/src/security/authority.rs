@@ -143,13 +143,15 @@ impl KnownCas {
             .ok_or_else(|| unusable("it does not have the format of a CA record"))?;
         let current = Ca::of(&stored).map_err(|error| unusable(&error.to_string()))?;
         let former_version = vault.version(FORMER);
-        let former = vault.get::<StoredFormerCa>(FORMER).and_then(|(_, StoredFormerCa { ca, since, until })| {
-            // A rotation that did not come to its end has left the current CA here.
-            let is_other = ca.certificate != stored.certificate;
-            let ca = Ca::of(&ca)
-                .inspect_err(|error| tracing::error!(%error, "the former CA in the vault cannot be used"));
-            ca.ok().filter(|_| is_other).map(|ca| FormerCa { ca: Arc::new(ca), since, until })
-        });
+        let former =
+            vault.get::<StoredFormerCa>(FORMER).and_then(|(_, StoredFormerCa { ca, since, until })| {
+                // A rotation that did not come to its end has left the current CA here.
+                let is_other = ca.certificate != stored.certificate;
+                let ca = Ca::of(&ca).inspect_err(
+                    |error| tracing::error!(%error, "the former CA in the vault cannot be used"),
+                );
+                ca.ok().filter(|_| is_other).map(|ca| FormerCa { ca: Arc::new(ca), since, until })
+            });
         Ok(Self { versions: [version, former_version], current: Arc::new(current), former })
     }
 
@@ -160,9 +162,8 @@ impl KnownCas {
 
     /// Returns the CA that signs certificates of nodes.
     fn signer(&self, now: Timestamp) -> &Ca {
-        let settles = |former: &&FormerCa| {
-            now.unix_seconds() < former.since.unix_seconds().saturating_add(SETTLE_SECS)
-        };
+        let settles =
+            |former: &&FormerCa| now.unix_seconds() < former.since.unix_seconds().saturating_add(SETTLE_SECS);
         self.former(now).filter(settles).map_or(&*self.current, |former| &*former.ca)
     }
 
@@ -292,16 +293,23 @@ impl Authority {
     /// # Errors
     /// Returns an error if a rotation is in progress, or if the vault cannot be written; nothing has changed then, or the vault
     /// has the current CA as the former one, too, which has no effect.
-    pub(crate) async fn rotate(&self, transition_secs: i64, source: &dyn Source) -> Result<(), RotationError> {
+    pub(crate) async fn rotate(
+        &self,
+        transition_secs: i64,
+        source: &dyn Source,
+    ) -> Result<(), RotationError> {
         let (known, now) = (self.known(), source.now());
         if let Some(former) = known.former(now) {
             return Err(RotationError::InProgress(former.until));
         }
         let Some((version, ca)) = self.vault.get::<StoredCa>(CURRENT) else {
-            return Err(VaultError::Unavailable(unusable("it does not have the format of a CA record")).into());
+            return Err(
+                VaultError::Unavailable(unusable("it does not have the format of a CA record")).into()
+            );
         };
         let made = make(source).map_err(RotationError::Create)?;
-        let until = now.unix_seconds().saturating_add(transition_secs).min(known.current.expires().unix_seconds());
+        let until =
+            now.unix_seconds().saturating_add(transition_secs).min(known.current.expires().unix_seconds());
         let former = StoredFormerCa { ca, since: now, until: Timestamp::from_unix_seconds(until) };
         // The former CA first: without its record, no server would trust certificates that are in use.
         self.vault.put(FORMER, known.versions[1], &former).await?;
@@ -337,7 +345,9 @@ impl Authority {
         let left = known.current.expires().unix_seconds().saturating_sub(now.unix_seconds());
         if left < AUTOMATIC_SECS && known.former(now).is_none() {
             match self.rotate(transition_secs, source).await {
-                Ok(()) => tracing::warn!("the CA of this cluster expires within a year, and was replaced by a new one"),
+                Ok(()) => tracing::warn!(
+                    "the CA of this cluster expires within a year, and was replaced by a new one"
+                ),
                 Err(error) => tracing::debug!(%error, "the CA was not rotated"),
             }
         }

@@ -172,8 +172,9 @@ impl Tls {
     ) -> io::Result<(TlsStream<TcpStream>, Option<ConnectionCertificate>)> {
         let stream = TlsAcceptor::from(self.config.load_full()).accept(stream).await?;
         let certificates = stream.get_ref().1.peer_certificates();
-        let proven = certificates
-            .and_then(|chain| ConnectionCertificate::read(chain.first()?, &self.authority, &self.vault, &self.source));
+        let proven = certificates.and_then(|chain| {
+            ConnectionCertificate::read(chain.first()?, &self.authority, &self.vault, &self.source)
+        });
         Ok((stream, proven))
     }
 
@@ -352,9 +353,8 @@ fn configure(
 
 /// Returns the certificates to present; `roots` contains the CAs of `identities.own`, in the same order.
 fn presented(identities: ServerIdentities, roots: &RootCertStore) -> Result<CertificateResolver, TlsError> {
-    let usable = |chain, key| {
-        CertifiedKey::from_der(chain, key, &provider()).map(Arc::new).map_err(TlsError::Unfit)
-    };
+    let usable =
+        |chain, key| CertifiedKey::from_der(chain, key, &provider()).map(Arc::new).map_err(TlsError::Unfit);
     let ServerIdentities { own, configured } = identities;
     let own = own.into_iter().map(|ServerCertificate { authority: _, chain, key }| usable(chain, key));
     let own = roots.subjects().into_iter().zip(own.collect::<Result<Vec<_>, _>>()?).collect::<Vec<_>>();

@@ -144,7 +144,9 @@ impl AuditFilter {
         let has = |object: &String| {
             let is_named = entry.objects.iter().any(|each| each.eq_ignore_ascii_case(object));
             // The objects of a request that was rejected before it was decoded are not known, except the one in its path.
-            let in_path = || object_of_path(&entry.path).is_some_and(|key| key.to_string().eq_ignore_ascii_case(object));
+            let in_path = || {
+                object_of_path(&entry.path).is_some_and(|key| key.to_string().eq_ignore_ascii_case(object))
+            };
             is_named || (entry.objects.is_empty() && in_path())
         };
         self.author.as_ref().is_none_or(|author| *author == entry.origin.author)

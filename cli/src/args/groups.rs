@@ -58,7 +58,10 @@ const GROUPS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("This machine", &["demo", "quickstart", "login", "context", "completions", "version"]),
-    ("Administer", &["backup", "store", "token", "role", "whoami", "can-i", "node", "authority", "support-bundle"]),
+    (
+        "Administer",
+        &["backup", "store", "token", "role", "whoami", "can-i", "node", "authority", "support-bundle"],
+    ),
 ];
 
 /// Returns the command for its help texts.

@@ -15,8 +15,8 @@ use crate::{
     args::{
         Document, StatusOutput,
         security::{
-            CanI, JoinToken, NodeAccept, NodeCommand, NodeRevoke, Role, RoleApply, RoleDelete, Token, TokenCreate,
-            TokenRevoke,
+            CanI, JoinToken, NodeAccept, NodeCommand, NodeRevoke, Role, RoleApply, RoleDelete, Token,
+            TokenCreate, TokenRevoke,
         },
     },
     client::{Client, Request, shell_quoted},
@@ -165,7 +165,9 @@ pub(crate) async fn node(
         NodeCommand::Revoke(NodeRevoke { node }) => {
             client.send(Request::delete(format!("/v1/agents/{node}/certificate"))).await?;
             terminal.print(&format!("node {node}: certificates revoked\n"))?;
-            terminal.note(&format!("`tidegate node join-token {node}` creates a token with which it joins again"));
+            terminal.note(&format!(
+                "`tidegate node join-token {node}` creates a token with which it joins again"
+            ));
             Ok(ExitCode::Success)
         }
         NodeCommand::Accept(NodeAccept { node }) => accept(client, &node, terminal).await,

@@ -17,7 +17,11 @@ pub fn authority(answer: &Value) -> String {
         None => text.push_str(&format!("  nodes    {nodes_current}\n")),
         Some(former) => {
             text.push_str(&format!("  nodes    {nodes_current} have renewed their certificates\n"));
-            text.push_str(&format!("Former     {}\n  trusted  until {}", former.fingerprint, word(&former.trusted_until)));
+            text.push_str(&format!(
+                "Former     {}\n  trusted  until {}",
+                former.fingerprint,
+                word(&former.trusted_until)
+            ));
             text.push_str(&format!(", rotated {}\n", word(&former.rotated)));
         }
     }

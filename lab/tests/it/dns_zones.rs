@@ -164,7 +164,8 @@ fn import(cluster: &Cluster, dns: &Dns, text: &str) {
 
 /// F146: a host name of two Gateways has the addresses of one of their Services, in proportion to their weights.
 fn weights_of_gateways(cluster: &Cluster, dns: &Dns) {
-    let (name, addresses) = ("split.example.org", [["172.17.8.227", "fd00:8::227"], ["172.17.8.228", "fd00:8::228"]]);
+    let (name, addresses) =
+        ("split.example.org", [["172.17.8.227", "fd00:8::227"], ["172.17.8.228", "fd00:8::228"]]);
     let gateway = |name: &str| {
         json!({ "kind": "Gateway", "metadata": { "name": name, "namespace": "default" },
                 "spec": { "listeners": [{ "name": "http", "port": 80, "protocol": "HTTP" }] } })

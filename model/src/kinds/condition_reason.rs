@@ -490,7 +490,9 @@ pub enum ConditionReason {
     /// All nodes with Workloads that the NetworkPolicy selects enforce it, or there are no such nodes.
     EnforcedOnAllNodes,
     /// Nodes with Workloads that the NetworkPolicy selects do not enforce it, or not for all connections.
-    #[strum(message = "Follow the message: upgrade the agents, or use proxy mode `nftables` or `iptables` on these Nodes.")]
+    #[strum(
+        message = "Follow the message: upgrade the agents, or use proxy mode `nftables` or `iptables` on these Nodes."
+    )]
     NotEnforcedOnNodes,
 
     /// All expected BGP sessions are established.

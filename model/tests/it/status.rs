@@ -214,14 +214,23 @@ fn an_unsupported_setting_differs_from_a_failure() {
 fn nodes_without_an_agent_are_not_counted() {
     let [here, later, silent] = ["n1", "n2", "n3"].map(|name| name.parse::<Name>().unwrap());
     let report = report("nftables", json!({}));
-    let without = |name, last_report| NodeView { report: None, is_connected: false, last_report, ..view(name, &report) };
+    let without = |name, last_report| NodeView {
+        report: None,
+        is_connected: false,
+        last_report,
+        ..view(name, &report)
+    };
     let wanted = Position { epoch: Epoch(1), revision: Revision(4) };
     let count = |views| NodeViews::new(views).count(&key("web"), wanted);
 
     let counts = count(vec![view(&here, &report), without(&later, None)]);
     assert_eq!((counts.total, counts.verified, counts.not_verified.len()), (1, 1, 0));
 
-    let counts = count(vec![view(&here, &report), without(&later, None), without(&silent, Some("2026-11-21T09:00:00Z".to_owned().try_into().unwrap()))]);
+    let counts = count(vec![
+        view(&here, &report),
+        without(&later, None),
+        without(&silent, Some("2026-11-21T09:00:00Z".to_owned().try_into().unwrap())),
+    ]);
     assert_eq!((counts.total, counts.verified), (2, 1));
     assert_eq!(counts.not_verified.keys().collect::<Vec<_>>(), [&silent]);
 

@@ -132,8 +132,12 @@ pub(super) fn add(router: Routes) -> Routes {
     let status = Route::at("/v1/authority").on(HttpMethod::Get, asks(Verb::Get), show, read_status);
     let rotation =
         Route::at("/v1/authority/rotate").on(HttpMethod::Post, asks(Verb::Update), rotate, rotate_authority);
-    let former =
-        Route::at("/v1/authority/former").on(HttpMethod::Delete, asks(Verb::Delete), retire, retire_authority);
+    let former = Route::at("/v1/authority/former").on(
+        HttpMethod::Delete,
+        asks(Verb::Delete),
+        retire,
+        retire_authority,
+    );
     router.routes(status.done()).routes(rotation.done()).routes(former.done())
 }
 

@@ -328,7 +328,8 @@ async fn agents(State(state): State<EnrollmentState>, headers: HeaderMap) -> Ans
     let known = state.vault.list::<AgentRecord>(certificates::PREFIX).into_iter();
     let items = known.map(|(node, _, record)| {
         let is_valid = record.is_held(now);
-        let AgentRecord { serial, issued, expires, revoked_through: _, labels: _, key: _, authority: _ } = record;
+        let AgentRecord { serial, issued, expires, revoked_through: _, labels: _, key: _, authority: _ } =
+            record;
         AgentCertificate { node, serial, issued, expires, is_valid }
     });
     Ok(render(form, &AgentList { items: items.collect() }))

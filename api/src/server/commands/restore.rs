@@ -51,8 +51,10 @@ pub(super) async fn run(config: &Config, Restore { from, dry_run, yes }: &Restor
     let (at, before) = Contents::of(&*store, false).await.context("the store cannot be read")?;
     say(&Difference::between(&before, &contents).to_string())?;
     if has_other_authority(&before, &contents) {
-        say("warning: the backup has another certificate authority: it is of another cluster, or from before a rotation. Agents that \
-             do not know this authority cannot verify the control servers, and need new join tokens")?;
+        say(
+            "warning: the backup has another certificate authority: it is of another cluster, or from before a rotation. Agents that \
+             do not know this authority cannot verify the control servers, and need new join tokens",
+        )?;
     }
     if *dry_run {
         store.resign().await;
@@ -68,7 +70,9 @@ pub(super) async fn run(config: &Config, Restore { from, dry_run, yes }: &Restor
     ensure!(read == contents, "the contents of {url} differ from the backup: restore again");
     traced.context("the backup is restored, but its audit entry cannot be stored")?;
     if url.starts_with("etcd:") && config.store_options.local.is_none() {
-        say("the audit entry of the restore is not kept: --local-store, where control servers keep the audit log, is not set")?;
+        say(
+            "the audit entry of the restore is not kept: --local-store, where control servers keep the audit log, is not set",
+        )?;
     }
     say(&format!("restored; the store is at {restored}: agents and watches resynchronize"))?;
     say("tokens and certificates that were revoked after the backup are valid again: revoke them again")

@@ -68,7 +68,11 @@ async fn nodes_keep_their_access_during_a_rotation_and_those_that_renew_also_aft
     assert_eq!(server.call(None, "DELETE", "/v1/authority/former", None).await.0, 409, "nothing to retire");
     for seconds in [59, 31_536_001] {
         let (status, answer) = rotate(&server, json!({ "transitionSeconds": seconds })).await;
-        assert_eq!((status, &answer["errors"][0]["pointer"]), (422, &json!("/transitionSeconds")), "{answer}");
+        assert_eq!(
+            (status, &answer["errors"][0]["pointer"]),
+            (422, &json!("/transitionSeconds")),
+            "{answer}"
+        );
     }
 
     let (code, after) = rotate(&server, json!({})).await;
