@@ -28,13 +28,16 @@ use crate::{
     service_routes::PROTOCOL,
 };
 
-/// Bits of the packet mark that contain the number of an owner.
-pub const MARK_MASK: u32 = 0x0fff_0000;
+/// Bits of the packet mark that contain the number of an owner. Rules of Calico, Kube-OVN and kube-router use the four bits below,
+/// also before a packet is routed.
+pub const MARK_MASK: u32 = 0xfff0_0000;
+/// Bits that are 0 in the mark of an owner. Cilium sets some of them in marks that contain an identity in the upper 16 bits.
+pub const IDENTITY_MASK: u32 = 0x0000_0f00;
 /// Maximum number of owners: the numbers 1 to 4095 fit into the mark. Each owner takes a policy routing rule, which
 /// every packet of the node passes.
 pub const OWNERS_MAX: u16 = 4095;
 
-const MARK_SHIFT: u32 = 16;
+const MARK_SHIFT: u32 = 20;
 /// Number of the routing table of the owner with number 0, which does not exist.
 const TABLE_BASE: u32 = 74_400;
 /// Priority of the rules, before `main` (32766).
@@ -71,10 +74,13 @@ impl OwnerNumber {
 /// Numbers of the owners, by the address at which the node reaches the owner.
 pub type OwnerNumbers = BTreeMap<IpAddr, OwnerNumber>;
 
-/// Rules and routes of the agent in the kernel.
+/// Packet mark and mask of a policy routing rule.
+type MatchedMark = (u32, u32);
+
+/// Rules and routes of the agent in the kernel. Earlier versions of the agent have other marks in their rules.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct HeldRoutes {
-    rules: BTreeSet<(IpFamily, OwnerNumber)>,
+    rules: BTreeSet<(IpFamily, OwnerNumber, MatchedMark)>,
     routes: BTreeMap<(IpFamily, OwnerNumber), Option<IpAddr>>,
 }
 
@@ -102,7 +108,7 @@ pub fn ensure(owners: &OwnerNumbers) -> io::Result<u64> {
         let route = RouteNetlinkMessage::NewRoute(route_to(family, *number, Some(*hop)));
         let absent = [Errno::EEXIST, Errno::ENETUNREACH, Errno::EHOSTUNREACH, Errno::ENETDOWN];
         changes += write(&mut netlink, route::request(&route, flags), &absent)?;
-        let rule = RouteNetlinkMessage::NewRule(rule(family, *number));
+        let rule = RouteNetlinkMessage::NewRule(rule(family, *number, matched(*number)));
         changes += write(&mut netlink, route::request(&rule, flags), &[Errno::EEXIST])?;
     }
     Ok(changes)
@@ -119,8 +125,11 @@ pub fn prune(owners: &OwnerNumbers) -> io::Result<u64> {
     let wanted: BTreeMap<_, _> =
         owners.iter().map(|(hop, number)| ((IpFamily::of(*hop), *number), *hop)).collect();
     let mut changes = 0;
-    for (family, number) in held.rules.iter().filter(|key| !wanted.contains_key(*key)) {
-        let request = RouteNetlinkMessage::DelRule(rule(*family, *number));
+    let is_wanted = |(family, number, mark): &&(IpFamily, OwnerNumber, MatchedMark)| {
+        wanted.contains_key(&(*family, *number)) && *mark == matched(*number)
+    };
+    for (family, number, mark) in held.rules.iter().filter(|rule| !is_wanted(rule)) {
+        let request = RouteNetlinkMessage::DelRule(rule(*family, *number, *mark));
         changes += write(&mut netlink, route::request(&request, NLM_F_ACK), &[Errno::ENOENT])?;
     }
     for ((family, number), hop) in &held.routes {
@@ -142,7 +151,7 @@ fn held(netlink: &mut Netlink) -> io::Result<HeldRoutes> {
             found.extend(own_rule(&route::parse(answer)?));
             Ok(())
         })?;
-        held.rules.extend(found.into_iter().map(|number| (family, number)));
+        held.rules.extend(found.into_iter().map(|(number, mark)| (family, number, mark)));
         let mut routes = RouteMessage::default();
         routes.header.address_family = number(family);
         let request = route::request(&RouteNetlinkMessage::GetRoute(routes), NLM_F_DUMP);
@@ -165,13 +174,18 @@ fn write(netlink: &mut Netlink, request: Message, expected: &[Errno]) -> io::Res
     }
 }
 
-fn rule(family: IpFamily, owner: OwnerNumber) -> RuleMessage {
+/// Returns the mark that the rule of an owner matches.
+const fn matched(owner: OwnerNumber) -> MatchedMark {
+    (owner.mark(), MARK_MASK | IDENTITY_MASK)
+}
+
+fn rule(family: IpFamily, owner: OwnerNumber, (mark, mask): MatchedMark) -> RuleMessage {
     let mut rule = RuleMessage::default();
     rule.header.family = number(family);
     rule.header.action = RuleAction::ToTable;
     rule.attributes = vec![
-        RuleAttribute::FwMark(owner.mark()),
-        RuleAttribute::FwMask(MARK_MASK),
+        RuleAttribute::FwMark(mark),
+        RuleAttribute::FwMask(mask),
         RuleAttribute::Priority(PRIORITY),
         RuleAttribute::Table(owner.table()),
         RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)),
@@ -189,20 +203,21 @@ fn route_to(family: IpFamily, owner: OwnerNumber, hop: Option<IpAddr>) -> RouteM
     message
 }
 
-/// Returns the owner of a rule of the agent; `None` for other messages.
+/// Returns the owner and the mark of a rule of the agent; `None` for other messages.
 #[allow(clippy::wildcard_enum_match_arm, reason = "not our enum")]
-fn own_rule(message: &RouteNetlinkMessage) -> Option<OwnerNumber> {
+fn own_rule(message: &RouteNetlinkMessage) -> Option<(OwnerNumber, MatchedMark)> {
     let RouteNetlinkMessage::NewRule(rule) = message else { return None };
-    let (mut mark, mut table, mut is_own) = (None, None, false);
+    let (mut mark, mut mask, mut table, mut is_own) = (None, u32::MAX, None, false);
     for attribute in &rule.attributes {
         match attribute {
-            RuleAttribute::FwMark(value) => mark = OwnerNumber::of_mark(*value),
+            RuleAttribute::FwMark(value) => mark = Some(*value),
+            RuleAttribute::FwMask(value) => mask = *value,
             RuleAttribute::Table(number) => table = OwnerNumber::of_table(*number),
             RuleAttribute::Protocol(protocol) => is_own = *protocol == RouteProtocol::Other(PROTOCOL),
             _ => {}
         }
     }
-    mark.filter(|_| is_own && mark == table)
+    Some((table.filter(|_| is_own)?, (mark?, mask)))
 }
 
 /// Returns the owner of a route of the agent, and the address at which it is reached; `None` for other messages.

@@ -316,6 +316,31 @@ fn connections_survive_the_loss_of_announcing_nodes_and_changes_of_endpoints() {
     assert_eq!(exchange(&stage, &mut connections, "after restarts"), [0, 0]);
 }
 
+/// F133: packets reach their owner and are translated there beside rules of network plugins that change the packet mark before the
+/// packet is routed, whether these are older or newer than our rules: Calico clears its bits and marks packets of its workloads,
+/// and Cilium marks packets with an identity.
+#[test]
+fn f133_connections_survive_beside_the_packet_marks_of_network_plugins() {
+    let stage = Stage::new("marks");
+    let mark = |name: &str, mark: &str| {
+        for tool in ["iptables-nft", "ip6tables-nft"] {
+            let rule = [tool, "-t", "raw", "-A", "PREROUTING", "-j", "MARK", "--set-xmark", mark];
+            stage.node(name).exec(&rule);
+        }
+    };
+    mark("a", "0x0/0xf0000");
+    mark("c", "0x40000/0x40000");
+    stage.program(&service(&[("c", 1), ("d", 1)], true));
+    mark("b", "0x0/0xf0000");
+    // The upper bits are the number of an owner.
+    mark("d", "0x100f00/0xffffffff");
+    stage.announcers["a"].announce(&ADDRESSES);
+    let mut connections = connect(&stage.segment.members[0]);
+    assert_eq!(exchange(&stage, &mut connections, "beside older rules"), [0, 0]);
+    stage.fail_over("a", "b");
+    assert_eq!(exchange(&stage, &mut connections, "beside newer rules"), [0, 0]);
+}
+
 /// All slots move from node to node, so that the last owner asks three former ones. Connections at each of them survive,
 /// also if one of these nodes is lost afterwards.
 #[test]

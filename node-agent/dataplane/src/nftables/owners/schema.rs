@@ -1,7 +1,7 @@
 //! Fixed schema of the table of the two-stage path: sets, maps, chains and rules. Does no I/O.
 //!
 //! ```text
-//! forward      (raw, before connection tracking): slots of other nodes ─▶ mark of the owner, no connection tracking
+//! forward      (after `raw`, before connection tracking): slots of other nodes ─▶ mark of the owner, no connection tracking
 //! former       (after connection tracking): connections that this node does not translate, of slots that moved
 //!                 away from this node  ─▶ mark of the owner
 //!                 to this node, no SYN ─▶ marks of the former owners, one after another; reset after the last one
@@ -22,7 +22,7 @@ use kernel::{
         render::message,
         uapi,
     },
-    owner_routes::MARK_MASK,
+    owner_routes::{IDENTITY_MASK, MARK_MASK},
 };
 use model::{primitives::net::IpFamily, program::survival};
 
@@ -171,10 +171,11 @@ impl OwnerChain {
     }
 
     /// Returns the hook of the chain: before connection tracking (-200), between it and destination NAT (-100), and
-    /// before destination NAT of the Services.
+    /// before destination NAT of the Services. The first chain follows the table `raw` (-300), in which Calico clears its bits of
+    /// the packet mark, some of which are those of owners.
     pub(super) const fn hook(self) -> Hook {
         let priority = match self {
-            Self::Forward => -300,
+            Self::Forward => -290,
             Self::Former => -150,
             Self::Untranslated => -105,
         };
@@ -564,6 +565,9 @@ const fn hop_byte(family: IpFamily) -> [u8; 4] {
 fn keep_destination(family: IpFamily) -> Vec<Expr> {
     let mut rule = family_is(family).to_vec();
     rule.extend([
+        Expr::LoadMeta(Meta::Mark, Register(1)),
+        Expr::bits(1, IDENTITY_MASK),
+        Expr::equal(1, &[0; 4]),
         Expr::LoadMeta(Meta::Mark, Register(1)),
         Expr::bits(1, MARK_MASK),
         Expr::unequal(1, &[0; 4]),
