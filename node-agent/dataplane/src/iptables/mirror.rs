@@ -35,7 +35,8 @@ pub struct SharedChain {
 pub struct Jumps {
     /// Rules of the agent in this chain, in listing order.
     pub rules: Vec<String>,
-    /// True if a rule of another program precedes one of the agent.
+    /// True if a rule of another program precedes one of the agent; in the table `nat`, only if it can decide on the translation of
+    /// a connection.
     pub is_behind: bool,
 }
 

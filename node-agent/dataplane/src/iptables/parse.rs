@@ -1,7 +1,7 @@
 //! Parser of the output of `iptables-save` and `iptables -S`. Pure and total: lines that do not belong to the
 //! agent's chains, or have an unexpected form, are skipped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
     kinds::{resource::ServiceKey, service::Protocol},
@@ -19,6 +19,9 @@ use crate::Traffic;
 /// Built-in chains, in which the agent's rules are mirrored. Jumps to the agent's chains from chains of other
 /// programs are not changed.
 const BUILT_IN: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
+
+/// Maximum number of jumps that are followed from a built-in chain. The kernel allows more, and a loop of chains ends here.
+const JUMPS_MAX: usize = 8;
 
 /// Parses the agent's chains and rules from the output of `iptables-save`.
 #[must_use]
@@ -160,14 +163,31 @@ struct ParserState<'a> {
     layout: &'a NamingLayout,
     chains: BTreeMap<ChainId, Vec<String>>,
     dispatch: BTreeMap<ChainId, SharedChain>,
-    /// Built-in chains read so far, each with the rules of the agent, and a flag that is true if a rule of another
-    /// program has been seen in it.
-    jumps: BTreeMap<ChainId, (Jumps, bool)>,
+    jumps: BTreeMap<ChainId, BuiltInChain>,
+    /// Targets of the rules of other programs in each of their chains of the table `nat`.
+    foreign: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// Built-in chain as read so far.
+#[derive(Default)]
+struct BuiltInChain {
+    /// Rules of the agent.
+    rules: Vec<String>,
+    /// Targets of the rules of other programs.
+    foreign: Vec<String>,
+    /// Number of targets in `foreign` that precede a rule of the agent.
+    preceding: usize,
 }
 
 impl<'a> ParserState<'a> {
     const fn new(layout: &'a NamingLayout) -> Self {
-        Self { layout, chains: BTreeMap::new(), dispatch: BTreeMap::new(), jumps: BTreeMap::new() }
+        Self {
+            layout,
+            chains: BTreeMap::new(),
+            dispatch: BTreeMap::new(),
+            jumps: BTreeMap::new(),
+            foreign: BTreeMap::new(),
+        }
     }
 
     fn line(&mut self, table: IptablesTable, line: &str) {
@@ -185,6 +205,8 @@ impl<'a> ParserState<'a> {
             self.dispatch.entry(chain).or_default();
         } else if self.layout.is_ours(table, name) {
             self.chains.entry(chain).or_default();
+        } else if table == IptablesTable::Nat && !BUILT_IN.contains(&name) {
+            self.foreign.entry(name.to_owned()).or_default();
         }
     }
 
@@ -197,25 +219,60 @@ impl<'a> ParserState<'a> {
         } else if self.layout.is_ours(table, name) {
             self.chains.entry(chain).or_default().push(normal(rule));
         } else if BUILT_IN.contains(&name) {
-            let (jumps, is_foreign) = self.jumps.entry(chain).or_default();
+            let built_in = self.jumps.entry(chain).or_default();
             let rule = normal(rule);
-            if self.layout.is_ours(table, rule::target_of(&rule)) {
-                jumps.is_behind |= *is_foreign;
-                jumps.rules.push(rule);
+            let target = rule::target_of(&rule);
+            if self.layout.is_ours(table, target) {
+                built_in.preceding = built_in.foreign.len();
+                built_in.rules.push(rule);
             } else {
-                *is_foreign = true;
+                built_in.foreign.push(foreign_target(&rule).to_owned());
             }
+        } else if table == IptablesTable::Nat {
+            let rule = normal(rule);
+            self.foreign.entry(name.to_owned()).or_default().insert(foreign_target(&rule).to_owned());
         }
     }
 
-    fn finish(self) -> IptablesMirror {
-        let jumps = self.jumps.into_iter().map(|(chain, (jumps, _))| (chain, jumps));
+    /// Returns true if a rule with this target, in a built-in chain of the table `nat` or `depth` jumps away from it, can decide on
+    /// the translation of a connection.
+    fn decides(&self, built_in: &str, target: &str, depth: usize) -> bool {
+        match target {
+            "" | "MARK" | "CONNMARK" | "LOG" | "NFLOG" => false,
+            "RETURN" => depth == 0,
+            // The agent masquerades too; an earlier rule changes nothing for a client.
+            "MASQUERADE" => built_in != "POSTROUTING",
+            _ => self.foreign.get(target).is_none_or(|targets| {
+                depth == JUMPS_MAX || targets.iter().any(|target| self.decides(built_in, target, depth + 1))
+            }),
+        }
+    }
+
+    fn finish(mut self) -> IptablesMirror {
+        let built_in = std::mem::take(&mut self.jumps);
+        let is_behind = |chain: &ChainId, foreign: &[String]| match chain.table {
+            IptablesTable::Nat => foreign.iter().any(|target| self.decides(&chain.name, target, 0)),
+            IptablesTable::Filter => !foreign.is_empty(),
+        };
+        let jumps: Vec<_> = built_in
+            .into_iter()
+            .map(|(chain, BuiltInChain { rules, foreign, preceding })| {
+                let is_behind = is_behind(&chain, foreign.get(..preceding).unwrap_or_default());
+                (chain, Jumps { rules, is_behind })
+            })
+            .collect();
         IptablesMirror {
             chains: self.chains.into_iter().map(|(chain, rules)| (chain, digest(&rules))).collect(),
             dispatch: self.dispatch,
-            jumps: jumps.filter(|(_, jumps)| !jumps.rules.is_empty()).collect(),
+            jumps: jumps.into_iter().filter(|(_, jumps)| !jumps.rules.is_empty()).collect(),
         }
     }
+}
+
+/// Returns the target of a rule of another program. That of a rule that does not come back (`-g`) is no chain, so that the rule
+/// counts as one that decides.
+fn foreign_target(rule: &str) -> &str {
+    if rule.split(' ').any(|word| word == "-g") { "-g" } else { rule::target_of(rule) }
 }
 
 /// Converts a rule to the form that this program writes. Versions of iptables differ in quoting, protocol
@@ -320,6 +377,37 @@ mod tests {
         let text = "[1:1] -A TG-SEP-TAB2QD3PCTRC6FF7 -p udp -m comment --comment \"a/b:\" -m udp -j DNAT --to-destination [fd00::1]:53";
         let traffic = super::traffic(&layout(), IpFamily::V6, text);
         assert_eq!(traffic[0].target.address.to_string(), "fd00::1");
+    }
+
+    /// F133: jumps of network plugins may precede ours in the table `nat` unless a rule behind them can decide on the translation.
+    #[test]
+    fn f133_rules_that_decide_nothing_may_precede_our_jumps() {
+        let is_behind = |chain: &str, rules: &str, own: &str| {
+            let text = format!(
+                "*nat\n:{chain} ACCEPT [0:0]\n:X - [0:0]\n:Y - [0:0]\n-A {chain} -j X\n-A {chain} -j {own}\n-A {chain} -j DNAT\n{rules}COMMIT\n"
+            );
+            let mirror = saved(&layout(), &text);
+            mirror.jumps.values().next().unwrap().is_behind
+        };
+        let first = |rules: &str| is_behind("PREROUTING", rules, "TG-SERVICES");
+        let last = |rules: &str| is_behind("POSTROUTING", rules, "TG-POSTROUTING");
+        for harmless in
+            ["", "-A X -j Y\n-A Y -i ovn0 -j MARK --set-xmark 0x4000/0x4000\n", "-A X -p tcp -j RETURN\n"]
+        {
+            assert!(!first(harmless) && !last(harmless), "{harmless}");
+        }
+        for deciding in [
+            "-A X -j Y\n-A Y -d 192.0.2.1/32 -j DNAT --to-destination 10.1.1.2\n",
+            "-A X -m set --match-set nodes dst -j ACCEPT\n",
+            "-A X -j REDIRECT --to-ports 8080\n",
+            "-A X -j UNKNOWN\n",
+            "-A X -g Y\n-A Y -j MARK --set-xmark 0x1/0x1\n",
+            "-A X -j Y\n-A Y -j X\n",
+        ] {
+            assert!(first(deciding) && last(deciding), "{deciding}");
+        }
+        let masquerade = "-A X -j MASQUERADE --random-fully\n";
+        assert!(first(masquerade) && !last(masquerade));
     }
 
     #[test]

@@ -231,8 +231,8 @@ fn tail(script: &mut Script, held: Option<&SharedChain>, chain: &ChainId, tail: 
     section.closing.extend(tail.iter().map(|rule| format!("{} {rule}", chain.name)));
 }
 
-/// Plans the agent's rules in a built-in chain. In the table `nat` they must precede all others, because only
-/// the first translation of a connection applies; in `filter`, rules of other programs may precede them.
+/// Plans the agent's rules in a built-in chain. In the table `nat` they must precede all others that can decide on the
+/// translation of a connection, because only the first one applies; in `filter`, rules of other programs may precede them.
 fn jumps(script: &mut Script, held: Option<&Jumps>, chain: &ChainId, rules: &[String]) {
     let held_rules = held.map_or(&[][..], |held| held.rules.as_slice());
     let must_lead = chain.table == IptablesTable::Nat;
