@@ -21,6 +21,8 @@ pub enum Check {
     IptablesFlavours,
     /// kube-proxy is running, or has left rules behind.
     KubeProxy,
+    /// A network plugin of Kubernetes attaches workloads on this machine.
+    ForeignNetwork,
     /// Rules of other programs use bits of the packet mark that the agent uses.
     MarkClash,
     /// Rules of other programs capture traffic of Services: they translate it or exempt it from connection tracking.
@@ -46,7 +48,7 @@ pub enum Check {
 
 impl Check {
     /// All checks, in the order in which their results are listed.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::ConntrackSize,
         Self::ConntrackHelper,
         Self::ForwardDrop,
@@ -55,6 +57,7 @@ impl Check {
         Self::Firewalld,
         Self::IptablesFlavours,
         Self::KubeProxy,
+        Self::ForeignNetwork,
         Self::MarkClash,
         Self::CapturedTraffic,
         Self::Mtu,
@@ -79,6 +82,7 @@ impl Check {
             Self::Firewalld => "firewalld",
             Self::IptablesFlavours => "iptables-flavours",
             Self::KubeProxy => "kube-proxy",
+            Self::ForeignNetwork => "foreign-network",
             Self::MarkClash => "mark-clash",
             Self::CapturedTraffic => "captured-traffic",
             Self::Mtu => "mtu",
@@ -119,6 +123,9 @@ impl Check {
                 "packets meet the rules of both flavours, and each tool shows only its own"
             }
             Self::KubeProxy => "two proxies that translate the same addresses conflict unpredictably",
+            Self::ForeignNetwork => {
+                "a network plugin and the agent share the rules, packet marks and routes of the machine"
+            }
             Self::MarkClash => "a packet with a foreign mark is masqueraded or dropped by us, or vice versa",
             Self::CapturedTraffic => {
                 "the first rule that translates a connection decides, and a packet without connection tracking \

@@ -27,6 +27,8 @@ use super::number;
 
 /// Default name of the backend's table, by which a starting process recognizes the objects of an earlier one.
 pub const TABLE: &str = "tidegate";
+/// Name of the table of the two-stage path that belongs to [`TABLE`].
+pub const OWNERS_TABLE: &str = "tidegate-owners";
 /// Default packet mark bit that requests masquerading (kube-proxy's default, bit 14).
 pub const MARK_BIT_DEFAULT: u32 = 0x4000;
 /// Maximum number of slots of a frontend, unless it has more targets than this. The smallest share that a

@@ -1,6 +1,6 @@
 //! Check of `tidegate-agent doctor` for rules of other programs that capture traffic of Services.
 
-use super::{FindingDraft, KUBE_PREFIX, is_ours};
+use super::{FindingDraft, is_of_kube_proxy, is_ours};
 use crate::doctor::{
     Subject,
     captures::{Capture, CapturingRule, ServedFrontend, find},
@@ -12,7 +12,7 @@ use crate::doctor::{
 
 pub(super) fn captured_traffic(subject: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
     // kube-proxy has its own check.
-    let of_others = |chain: &Chain| !chain.name.starts_with(KUBE_PREFIX) && chain.place.table != KUBE_PROXY;
+    let of_others = |chain: &Chain| !is_of_kube_proxy(chain) && chain.place.table != KUBE_PROXY;
     let found = find(&seen.chains, &seen.served, |chain| is_ours(subject, chain));
     let found: Vec<_> = found.iter().filter(|rule| of_others(rule.chain)).map(draft).collect();
     if found.is_empty() {

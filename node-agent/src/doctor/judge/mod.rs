@@ -5,6 +5,7 @@ mod captures;
 mod machine;
 mod modes;
 mod names;
+mod networks;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use model::{
     kinds::node::Naming,
     wire::doctor::{Finding, FindingState, SafeFix},
 };
+use network::filter;
 
 use self::modes::ModeProperties;
 use super::{
@@ -38,6 +40,7 @@ pub(super) fn judge(subject: &Subject, seen: &MachineFacts) -> Vec<Finding> {
         rules::firewalld,
         rules::flavours,
         rules::kube_proxy,
+        networks::foreign_network,
         rules::mark_clash,
         captures::captured_traffic,
         machine::mtu,
@@ -91,8 +94,14 @@ impl FindingDraft {
 }
 
 /// Names of the nf_tables tables that only the agent writes.
-const OWN_TABLES: [&str; 4] =
-    [nftables::schema::TABLE, userspace::TABLE, ping::schema::TABLE, policy::schema::TABLE];
+const OWN_TABLES: [&str; 6] = [
+    nftables::schema::TABLE,
+    nftables::schema::OWNERS_TABLE,
+    userspace::TABLE,
+    ping::schema::TABLE,
+    policy::schema::TABLE,
+    filter::TABLE,
+];
 /// Prefixes of the agent's chain names in iptables and ipvs mode.
 const OWN_PREFIXES: [&str; 2] = ["TG-", "TGV-"];
 /// Prefix of the chain names of kube-proxy, which the agent also uses with kube naming.
@@ -103,10 +112,15 @@ fn is_ours(subject: &Subject, chain: &Chain) -> bool {
     match chain.place.keeper {
         TableTool::Nft => OWN_TABLES.contains(&chain.place.table.as_str()),
         TableTool::Iptables(_) => {
-            let has_kube_names = has_kube_names(subject) && chain.name.starts_with(KUBE_PREFIX);
-            has_kube_names || OWN_PREFIXES.iter().any(|prefix| chain.name.starts_with(prefix))
+            let is_of_proxy = has_kube_names(subject) && is_of_kube_proxy(chain);
+            is_of_proxy || OWN_PREFIXES.iter().any(|prefix| chain.name.starts_with(prefix))
         }
     }
+}
+
+/// Returns true if a chain of iptables has a name of kube-proxy, or of the agent with kube naming.
+fn is_of_kube_proxy(chain: &Chain) -> bool {
+    chain.name.starts_with(KUBE_PREFIX) && !networks::is_kube_router_chain(&chain.name)
 }
 
 /// Returns true if the agent's chains have the names of kube-proxy.

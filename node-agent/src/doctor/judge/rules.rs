@@ -6,7 +6,10 @@ use dataplane::iptables::Flavour;
 use model::wire::doctor::FindingState;
 
 use super::{
-    FindingDraft, KUBE_PREFIX, PER_CHECK_MAX, has_kube_names, is_ours, modes::ModeProperties, own_bits,
+    FindingDraft, PER_CHECK_MAX, has_kube_names, is_of_kube_proxy, is_ours,
+    modes::ModeProperties,
+    networks::{NetworkPlugin, plugins},
+    own_bits,
 };
 use crate::doctor::{
     Subject,
@@ -173,21 +176,19 @@ pub(super) fn kube_proxy(subject: &Subject, seen: &MachineFacts) -> Vec<FindingD
         .chains
         .iter()
         .filter(|chain| {
-            !has_kube_names(subject)
-                && chain.name.starts_with(KUBE_PREFIX)
-                && !OF_KUBELET.contains(&chain.name.as_str())
+            !has_kube_names(subject) && is_of_kube_proxy(chain) && !OF_KUBELET.contains(&chain.name.as_str())
         })
         .filter(|chain| matches!(chain.place.keeper, TableTool::Iptables(_)))
         .map(|chain| (chain.place.keeper, chain.place.family))
         .collect();
+    // The command would remove the chains of kube-router as well.
+    let has_kube_router = plugins(seen).contains_key(&NetworkPlugin::KubeRouter);
     let chains = places.into_iter().map(|(keeper, family)| {
         let tool = TableLocation { keeper, family, table: String::new() }.command();
         let message = format!("chains of kube-proxy are in {tool}");
-        FindingDraft::warning(
-            check,
-            message,
-            format!("kube-proxy --cleanup, or `{tool}-save | grep -v KUBE- | {tool}-restore`"),
-        )
+        let by_hand = format!(", or `{tool}-save | grep -v KUBE- | {tool}-restore`");
+        let fix = format!("kube-proxy --cleanup{}", if has_kube_router { "" } else { &by_hand });
+        FindingDraft::warning(check, message, fix)
     });
     let tables: BTreeSet<_> = seen
         .chains
@@ -225,7 +226,7 @@ pub(super) fn mark_clash(subject: &Subject, seen: &MachineFacts) -> Vec<FindingD
     let said = |message| FindingDraft::warning(Check::MarkClash, message, fix);
     let is_foreign = |chain: &&Chain| {
         // kube-proxy uses the same bits for the same purpose, and has its own check.
-        !is_ours(subject, chain) && !chain.name.starts_with(KUBE_PREFIX) && chain.place.table != KUBE_PROXY
+        !is_ours(subject, chain) && !is_of_kube_proxy(chain) && chain.place.table != KUBE_PROXY
     };
     let rules = seen.chains.iter().filter(is_foreign).flat_map(|chain| {
         let marks = chain.rules.iter().flat_map(|rule| rule.marks.iter().map(move |mark| (rule, mark)));

@@ -153,6 +153,55 @@ fn what_kube_proxy_left_is_told_but_not_our_own_chains_of_its_names() {
     assert_eq!(states(ProxyMode::Nftables, Check::KubeProxy, &runs), [FindingState::Broken]);
 }
 
+/// F133: a network plugin is named with an object of it. A machine with a block of a WorkloadNetwork causes a warning.
+#[test]
+fn f133_network_plugins_are_named_and_a_second_network_has_a_remedy() {
+    let with = |names: &[&str]| {
+        let link = |name: &&str| Link { name: (*name).to_owned(), mtu: 1450, kind: String::new() };
+        MachineFacts { links: names.iter().map(link).collect(), ..MachineFacts::default() }
+    };
+    let found = |mode, seen: &MachineFacts| of(mode, Check::ForeignNetwork, seen).remove(0);
+    for (names, message) in [
+        (&["cni0", "flannel.1"][..], "flannel attaches workloads here (interface flannel.1)"),
+        (&["cali12d4a061371"], "Calico attaches workloads here (interface cali12d4a061371)"),
+        (
+            &["cali12d4a061371", "flannel.1"],
+            "Canal (flannel with Calico's policy) attaches workloads here (interface flannel.1, interface cali12d4a061371)",
+        ),
+        (&["lxc0", "cilium_host"], "Cilium attaches workloads here (interface cilium_host)"),
+        (&["ovn0"], "Kube-OVN attaches workloads here (interface ovn0)"),
+        (&["kube-bridge"], "kube-router attaches workloads here (interface kube-bridge)"),
+        (
+            &["calico-web", "flannel.x", "cni0", "lxc0", "tg-vx"],
+            "no network plugin of Kubernetes attaches workloads here",
+        ),
+    ] {
+        let seen = with(names);
+        assert_eq!(found(ProxyMode::Nftables, &seen).message, message);
+        assert_eq!(states(ProxyMode::Nftables, Check::ForeignNetwork, &seen), FINE, "{names:?}");
+    }
+    let calico = MachineFacts { chains: vec![table("calico", "filter-FORWARD")], ..with(&[]) };
+    assert!(found(ProxyMode::Nftables, &calico).message.contains("table ip calico, chain filter-FORWARD"));
+    for own in ["tgabcdefghij2", "tg-vx"] {
+        let fix = found(ProxyMode::Userspace, &with(&["cilium_host", own])).fix.unwrap();
+        assert!(fix.contains("spec.nodeSelectors"), "{own}: {fix}");
+    }
+}
+
+/// F131: chains of kube-router are no traces of kube-proxy. If both have chains, no command removes both.
+#[test]
+fn f131_chains_of_kube_router_are_not_taken_for_those_of_kube_proxy() {
+    let rules = "*filter\n:FORWARD ACCEPT [0:0]\n:KUBE-ROUTER-FORWARD - [0:0]\n:KUBE-POD-FW-A - [0:0]\n:KUBE-NWPLCY-COMMON - [0:0]\n";
+    let seen = saved(Flavour::Legacy, &format!("{rules}COMMIT\n"));
+    assert_eq!(states(ProxyMode::Iptables, Check::KubeProxy, &seen), FINE);
+    let named = of(ProxyMode::Iptables, Check::ForeignNetwork, &seen).remove(0);
+    let place = "kube-router attaches workloads here (iptables-legacy table filter, chain KUBE-";
+    assert!(named.message.starts_with(place), "{}", named.message);
+    let both = saved(Flavour::Legacy, &format!("{rules}:KUBE-SERVICES - [0:0]\nCOMMIT\n"));
+    let found = of(ProxyMode::Iptables, Check::KubeProxy, &both);
+    assert_eq!(found[0].fix.as_deref(), Some("kube-proxy --cleanup"));
+}
+
 /// Rules that use the agent's mark bits (0x4000, and 0x8000 in modes that use it) cause a warning; rules that
 /// use other bits do not.
 #[test]
