@@ -10,6 +10,7 @@
 mod addresses;
 mod bgp;
 mod clock;
+mod coexistence;
 mod compose;
 mod crash;
 mod default_check;

@@ -31,8 +31,6 @@ pub(crate) const NOT_PROVED: &[(&str, &str)] = &[
     ("F084", "No test of the fallback to another mode names the row."),
     ("F117", "Times are limited in a simulated network only; the benchmark `failover` measures them."),
     ("F128", "The status of the pool has the warning; preflight lists the networks only."),
-    ("F131", "No test has the rules of kube-router."),
-    ("F133", "Only the networks of Docker are tested, not the layouts of these plugins."),
     ("F137", "A statement of the documentation."),
     ("F148", "No test limits the time in every mode."),
     (
@@ -40,6 +38,5 @@ pub(crate) const NOT_PROVED: &[(&str, &str)] = &[
         "A request to the agent makes the interface, and the agent writes the record; a record alone has no effect.",
     ),
     ("F159", "The routes to the tap and to the host interface are set by hand."),
-    ("F161", "No test has the layout of flannel."),
     ("F168", "Workloads of a Node with an expired lease leave only if other Nodes find them unhealthy."),
 ];

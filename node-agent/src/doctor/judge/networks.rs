@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use network::{attach::names::is_host_interface, filter, routes::TUNNEL};
+use network::{attach::names::is_host_interface, filter};
 
 use super::FindingDraft;
 use crate::doctor::{
@@ -125,8 +125,7 @@ pub(super) fn foreign_network(_: &Subject, seen: &MachineFacts) -> Vec<FindingDr
     let has_table = |name: &str| {
         seen.chains.iter().any(|chain| chain.place.keeper == TableTool::Nft && chain.place.table == name)
     };
-    let has_block = has_table(filter::TABLE)
-        || seen.links.iter().any(|link| link.name == TUNNEL || is_host_interface(&link.name));
+    let has_block = has_table(filter::TABLE) || seen.links.iter().any(|link| is_host_interface(&link.name));
     let finding = |(plugin, evidence): (NetworkPlugin, String)| {
         let message = format!("{} attaches workloads here ({evidence})", plugin.as_str());
         if !has_block {

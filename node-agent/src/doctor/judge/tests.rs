@@ -182,9 +182,12 @@ fn f133_network_plugins_are_named_and_a_second_network_has_a_remedy() {
     }
     let calico = MachineFacts { chains: vec![table("calico", "filter-FORWARD")], ..with(&[]) };
     assert!(found(ProxyMode::Nftables, &calico).message.contains("table ip calico, chain filter-FORWARD"));
-    for own in ["tgabcdefghij2", "tg-vx"] {
-        let fix = found(ProxyMode::Userspace, &with(&["cilium_host", own])).fix.unwrap();
-        assert!(fix.contains("spec.nodeSelectors"), "{own}: {fix}");
+    let workload = with(&["cilium_host", "tgabcdefghij2"]);
+    let block =
+        MachineFacts { chains: vec![table(network::filter::TABLE, "outgoing")], ..with(&["cilium_host"]) };
+    for seen in [workload, block] {
+        let fix = found(ProxyMode::Userspace, &seen).fix.unwrap();
+        assert!(fix.contains("spec.nodeSelectors"), "{fix}");
     }
 }
 
