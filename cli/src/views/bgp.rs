@@ -42,6 +42,7 @@ pub fn peers(listing: &Value, wide: bool, now: Timestamp, style: Style) -> Optio
             "KEEPALIVE",
             "TIMES-UP",
             "RECEIVED",
+            "REFLECTED",
             "BFD",
             "LAST-SENT",
             "LAST-RECEIVED",
@@ -74,6 +75,7 @@ pub fn peers(listing: &Value, wide: bool, now: Timestamp, style: Style) -> Optio
             row.push(or_nothing(&negotiated.map(|negotiated| negotiated.keepalive_time)).into());
             row.push(session.established.to_string().into());
             row.push(session.counters.prefixes_received.to_string().into());
+            row.push(session.counters.prefixes_reflected.to_string().into());
             row.push(or_nothing(&session.bfd).into());
             row.push(notification(session.last_sent.as_ref(), now).into());
             row.push(notification(session.last_received.as_ref(), now).into());

@@ -37,13 +37,17 @@ pub struct RouterPlan {
     pub bfd: Option<(u32, u8)>,
     /// Proposed hold time in seconds.
     pub hold_time: u16,
+    /// True if the router is a route reflector (RFC 4456) whose neighbors are clients.
+    pub reflects: bool,
+    /// IPv4 prefixes that FRR originates.
+    pub networks: Vec<String>,
 }
 
 impl RouterPlan {
     /// Creates the configuration of a router without BFD and with a hold time of 90 seconds.
     #[must_use]
     pub const fn new(asn: u32, router_id: Ipv4Addr, neighbours: Vec<(IpAddr, u32)>) -> Self {
-        Self { asn, router_id, neighbours, bfd: None, hold_time: 90 }
+        Self { asn, router_id, neighbours, bfd: None, hold_time: 90, reflects: false, networks: Vec::new() }
     }
 }
 
@@ -225,9 +229,9 @@ fn frr_bfd(interval: u32, multiplier: u8) -> String {
 }
 
 fn frr_bgp(plan: &RouterPlan) -> String {
-    let RouterPlan { asn, router_id, neighbours, bfd, hold_time } = plan;
+    let RouterPlan { asn, router_id, neighbours, bfd, hold_time, reflects, networks } = plan;
     let mut text = format!(
-        "router bgp {asn}\n bgp router-id {router_id}\n no bgp ebgp-requires-policy\n bgp bestpath as-path multipath-relax\n \
+        "router bgp {asn}\n bgp router-id {router_id}\n no bgp ebgp-requires-policy\n no bgp network import-check\n bgp bestpath as-path multipath-relax\n \
          timers bgp {} {hold_time}\n",
         (hold_time / 3).max(1)
     );
@@ -241,6 +245,12 @@ fn frr_bgp(plan: &RouterPlan) -> String {
         text += &format!(" address-family {family} unicast\n");
         for (address, _) in neighbours {
             text += &format!("  neighbor {address} activate\n");
+            if *reflects {
+                text += &format!("  neighbor {address} route-reflector-client\n");
+            }
+        }
+        for network in networks.iter().filter(|_| family == "ipv4") {
+            text += &format!("  network {network}\n");
         }
         text += "  maximum-paths 16\n exit-address-family\n";
     }
@@ -248,7 +258,7 @@ fn frr_bgp(plan: &RouterPlan) -> String {
 }
 
 fn bird_configuration(plan: &RouterPlan) -> String {
-    let RouterPlan { asn, router_id, neighbours, bfd, hold_time } = plan;
+    let RouterPlan { asn, router_id, neighbours, bfd, hold_time, reflects, networks: _ } = plan;
     let mut text = format!("router id {router_id};\nprotocol device {{}}\n");
     for family in ["ipv4", "ipv6"] {
         text += &format!("protocol kernel {{ {family} {{ export all; import none; }}; merge paths on; }}\n");
@@ -260,10 +270,13 @@ fn bird_configuration(plan: &RouterPlan) -> String {
     }
     for (index, (address, remote)) in neighbours.iter().enumerate() {
         let watched = if bfd.is_some() { " bfd on;" } else { "" };
+        // Next hops of internal routes are on the link as well.
+        let direct = if remote == asn { " direct;" } else { "" };
+        let (client, export) = if *reflects { (" rr client;", "all") } else { ("", "none") };
         text += &format!(
-            "protocol bgp peer{index} {{ local as {asn}; neighbor {address} as {remote}; hold time {hold_time};{watched}\n \
+            "protocol bgp peer{index} {{ local as {asn}; neighbor {address} as {remote}; hold time {hold_time};{watched}{direct}{client}\n \
              connect delay time 1; connect retry time 1; error wait time 1, 5;\n \
-             ipv4 {{ import all; export none; }}; ipv6 {{ import all; export none; }}; }}\n"
+             ipv4 {{ import all; export {export}; }}; ipv6 {{ import all; export {export}; }}; }}\n"
         );
     }
     text

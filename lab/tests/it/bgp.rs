@@ -4,5 +4,6 @@
 mod announcing;
 mod blocks;
 mod leaving;
+mod reflectors;
 mod stage;
 mod traffic;

@@ -32,8 +32,8 @@ fn proofs() -> BTreeMap<String, BTreeSet<String>> {
 }
 
 /// Renders the page. Returns also the errors: rows whose tests contradict their state.
-fn render(proofs: &BTreeMap<String, BTreeSet<String>>) -> (String, Vec<String>) {
-    let not_built: BTreeSet<_> = rows::NOT_BUILT.iter().flat_map(|(ids, _)| rows_in(ids)).collect();
+fn render(proofs: &BTreeMap<String, BTreeSet<String>>, not_built: &[(&str, &str)]) -> (String, Vec<String>) {
+    let not_built: BTreeSet<_> = not_built.iter().flat_map(|(ids, _)| rows_in(ids)).collect();
     let not_proved: BTreeMap<_, _> = rows::NOT_PROVED.iter().copied().collect();
     let (mut table, mut faults) = (String::new(), Vec::new());
     let mut counts = [0; 3];
@@ -64,7 +64,7 @@ fn render(proofs: &BTreeMap<String, BTreeSet<String>>) -> (String, Vec<String>) 
 
 #[test]
 fn every_row_of_the_feature_table_has_its_state_and_its_tests_and_the_list_is_current() {
-    let (page, faults) = render(&proofs());
+    let (page, faults) = render(&proofs(), rows::NOT_BUILT);
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
     let golden = root().join(PAGE);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -94,7 +94,8 @@ fn a_row_without_a_test_or_with_a_test_of_absent_code_is_found() {
     let mut proofs = proofs();
     proofs.remove("F007");
     proofs.insert("F160".to_owned(), ["a test".to_owned()].into());
-    let (_, faults) = render(&proofs);
+    let not_built = [rows::NOT_BUILT, &[("F160", "a row with a test")]].concat();
+    let (_, faults) = render(&proofs, &not_built);
     assert_eq!(faults, ["F007 is proved, but 0 tests name it", "F160 is not built, but 1 tests name it"]);
 }
 

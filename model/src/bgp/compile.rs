@@ -218,6 +218,7 @@ fn neighbour(snapshot: &Snapshot, spec: &BgpPeerSpec, asn: u32) -> Option<BgpNei
         role: spec.role,
         bfd: spec.bfd_profile.as_ref().and_then(|name| profile(snapshot, name)).cloned(),
         max_prefixes: spec.max_prefixes.unwrap_or(MAX_PREFIXES_DEFAULT),
+        route_reflector_client: spec.route_reflector_client,
     })
 }
 

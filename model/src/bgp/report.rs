@@ -154,8 +154,13 @@ pub struct BgpCounters {
     pub updates_received: u64,
     /// Number of prefixes that the node currently announces to the neighbor.
     pub prefixes_sent: u64,
-    /// Number of prefixes that the neighbor currently announces to the node; the node does not use these routes.
+    /// Number of prefixes that the neighbor currently announces to the node; the node itself does not use these
+    /// routes.
     pub prefixes_received: u64,
+    /// Number of prefixes of the neighbor in the table of the route reflector (RFC 4456). These routes are passed on to
+    /// other internal peers; 0 unless the node is a route reflector.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub prefixes_reflected: u64,
     /// Number of malformed attributes handled without ending the session (RFC 7606).
     pub attribute_errors: u64,
     /// Number of failed connection attempts.
@@ -163,6 +168,13 @@ pub struct BgpCounters {
     /// Number of TCP segments with a wrong or missing MD5 signature that the node received while this session was
     /// not established. Segments from all neighbors of the node count.
     pub md5_failures: u64,
+}
+
+/// Returns true for a counter that is left out of reports, so that earlier control servers accept the report of a node
+/// that reflects no routes.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Announcement state of one prefix on a node.

@@ -109,6 +109,9 @@ pub struct BgpNeighbour {
     /// Maximum number of prefixes received from the neighbor; the session is closed if the neighbor announces
     /// more.
     pub max_prefixes: u32,
+    /// True if the neighbor is a client of the node, which is its route reflector (RFC 4456).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub route_reflector_client: bool,
 }
 
 /// Location of a BGP neighbor.

@@ -139,6 +139,14 @@ pub struct BgpPeerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub max_prefixes: Option<u32>,
+    /// True if the node is a route reflector of the router (RFC 4456): the router is a client, to which the node sends
+    /// the routes of all other internal peers, and whose routes it sends to all of them. The next hops stay unchanged,
+    /// and the cluster ID is the BGP Identifier of the node. Internal peers of the node without this field are
+    /// non-clients. Only allowed with `peerASN: internal` and without `localASN`. A change resets sessions: those with
+    /// the router, and those with all internal peers of a node that gets its first client or loses its last one.
+    /// Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub route_reflector_client: bool,
     /// Selectors of Nodes, at most 64. A Node has a session with the router if its labels match at least one
     /// selector. Default: all Nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -168,7 +168,10 @@ fn a_node_receives_its_peers_with_all_defaults_set() {
         router("off", 5, json!({ "disabled": true })),
         peer("link", json!({ "interface": "eth1", "peerASN": "external" })),
         peer("local", json!({ "peerAddress": "fe80::1", "interface": "eth2", "peerASN": "external" })),
-        peer("crowd", json!({ "peerNetwork": "10.1.0.0/16", "peerASN": "internal" })),
+        peer(
+            "crowd",
+            json!({ "peerNetwork": "10.1.0.0/16", "peerASN": "internal", "routeReflectorClient": true }),
+        ),
         announcing("to-all", json!({ "communities": ["no-export"], "med": 7 })),
         announcing("to-far", json!({ "peers": ["far"], "med": 7, "prepend": 0 })),
         announcing("elsewhere", json!({ "med": 7, "nodeSelectors": [{ "matchLabels": { "rack": "z" } }] })),
@@ -195,6 +198,7 @@ fn a_node_receives_its_peers_with_all_defaults_set() {
     assert_eq!(of("link").remote, BgpRemote::Interface("eth1".to_owned().try_into().unwrap()));
     assert!(of("local").device.is_some());
     assert!(matches!(of("crowd").remote, BgpRemote::Network { limit: 16, .. }));
+    assert_eq!((of("crowd").route_reflector_client, of("r2").route_reflector_client), (true, false));
     let advertisements: Vec<_> = told.advertisements.keys().map(Name::as_str).collect();
     assert_eq!(advertisements, ["to-all", "to-far"]);
     let to_all = &told.advertisements[&name("to-all")];

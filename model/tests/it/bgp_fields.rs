@@ -86,6 +86,18 @@ fn exactly_one_field_locates_a_peer() {
     }
 }
 
+/// A client of a route reflector is a peer of the AS of the node.
+#[test]
+fn f160_clients_of_a_route_reflector_are_internal_peers() {
+    let client = json!({ "peerNetwork": "10.0.0.0/24", "peerASN": "internal", "routeReflectorClient": true });
+    assert_eq!(refused_peer(client.clone()), []);
+    let refused = at("routeReflectorClient", Conflict);
+    for asn in [json!("external"), json!(65_001)] {
+        assert_eq!(refused_peer(with(client.clone(), "peerASN", asn)), refused);
+    }
+    assert_eq!(refused_peer(with(client, "localASN", json!(65_001))), refused);
+}
+
 #[test]
 fn numbers_and_times_of_a_peer_are_in_range_and_all_violations_are_returned_at_once() {
     let cases = [

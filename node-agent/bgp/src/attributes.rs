@@ -25,6 +25,12 @@ pub struct Attributes {
     pub aggregator: Option<(u32, Ipv4Addr)>,
     /// COMMUNITIES (RFC 1997); not sent if empty.
     pub communities: BTreeSet<Community>,
+    /// `ORIGINATOR_ID` (RFC 4456 §8): BGP Identifier of the speaker that originated the route in this AS. Set by
+    /// route reflectors, and sent only to internal peers.
+    pub originator_id: Option<Ipv4Addr>,
+    /// `CLUSTER_LIST` (RFC 4456 §8): cluster IDs of the route reflectors that the route has passed, the last one
+    /// first. Not sent if empty, and sent only to internal peers.
+    pub cluster_list: Vec<Ipv4Addr>,
     /// EXTENDED COMMUNITIES (RFC 4360); not sent if empty.
     pub extended_communities: BTreeSet<ExtendedCommunity>,
     /// `LARGE_COMMUNITY` (RFC 8092); not sent if empty.
@@ -87,6 +93,58 @@ pub struct ExtendedCommunity(pub [u8; 8]);
 /// Large community (RFC 8092): Global Administrator and two Local Data parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LargeCommunity(pub [u32; 3]);
+
+impl AsPath {
+    /// Returns the length of the path for route selection: a set counts as one, and segments of a confederation
+    /// as zero (RFC 4271 §9.1.2.2, RFC 5065 §5.3).
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.0.iter().map(Segment::length).sum()
+    }
+
+    /// Returns the AS from which the route entered this AS: the first one of a leading sequence. `None` for a
+    /// route of this AS, and for a path that starts with a set.
+    #[must_use]
+    pub fn neighbor(&self) -> Option<u32> {
+        let first = self.0.iter().find(|segment| !segment.is_confederation())?;
+        match first {
+            Segment::Sequence(numbers) => numbers.first().copied(),
+            Segment::Set(_) | Segment::ConfederationSequence(_) | Segment::ConfederationSet(_) => None,
+        }
+    }
+}
+
+impl Segment {
+    /// Returns the AS numbers of the segment.
+    #[must_use]
+    pub fn numbers(&self) -> &[u32] {
+        match self {
+            Self::Sequence(numbers)
+            | Self::Set(numbers)
+            | Self::ConfederationSequence(numbers)
+            | Self::ConfederationSet(numbers) => numbers,
+        }
+    }
+
+    /// Returns true for the segments of a confederation (RFC 5065).
+    #[must_use]
+    pub const fn is_confederation(&self) -> bool {
+        match self {
+            Self::ConfederationSequence(_) | Self::ConfederationSet(_) => true,
+            Self::Sequence(_) | Self::Set(_) => false,
+        }
+    }
+
+    /// Returns the length of the segment for route selection; see [`AsPath::length`].
+    #[must_use]
+    pub const fn length(&self) -> usize {
+        match self {
+            Self::Sequence(numbers) => numbers.len(),
+            Self::Set(_) => 1,
+            Self::ConfederationSequence(_) | Self::ConfederationSet(_) => 0,
+        }
+    }
+}
 
 impl Community {
     /// `NO_EXPORT` (RFC 1997): the receiver does not advertise the route outside of its AS or confederation.

@@ -68,6 +68,8 @@ pub fn attributes(route: &Route, towards: &Towards) -> Attributes {
         is_atomic_aggregate: false,
         aggregator: None,
         communities: communities.clone(),
+        originator_id: None,
+        cluster_list: Vec::new(),
         extended_communities: extended_communities.clone(),
         large_communities: large_communities.clone(),
         only_to_customer: role.filter(|role| is_external && marks(*role)).map(|_| local_asn),

@@ -80,6 +80,7 @@ fn close(session: &mut BgpSession, now: Timestamp) {
     session.bfd = None;
     session.counters.prefixes_sent = 0;
     session.counters.prefixes_received = 0;
+    session.counters.prefixes_reflected = 0;
 }
 
 /// Returns the state of a route after the end of the sessions: no neighbor has it.

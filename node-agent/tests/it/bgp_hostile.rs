@@ -31,6 +31,8 @@ fn attributes() -> Attributes {
         is_atomic_aggregate: false,
         aggregator: None,
         communities: Default::default(),
+        originator_id: None,
+        cluster_list: Vec::new(),
         extended_communities: Default::default(),
         large_communities: Default::default(),
         only_to_customer: None,

@@ -140,6 +140,7 @@ fn bgp(is_draining: bool) -> BgpState {
         role: None,
         bfd: None,
         max_prefixes: 1000,
+        route_reflector_client: false,
     };
     let advertisement = BgpAdvertisement {
         peers: BTreeSet::new(),

@@ -84,6 +84,7 @@ fn neighbour(families: &[BgpFamily]) -> BgpNeighbour {
         role: None,
         bfd: None,
         max_prefixes: 1000,
+        route_reflector_client: false,
     }
 }
 

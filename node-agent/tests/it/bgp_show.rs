@@ -76,6 +76,13 @@ fn told(med: u32) -> AdvertisedRoute {
     AdvertisedRoute { since: Timestamp::from_unix_seconds(7), attributes }
 }
 
+/// Returns a route of another node that this node has reflected to a neighbor.
+fn reflected() -> AdvertisedRoute {
+    let AdvertisedRoute { since, attributes } = told(5);
+    let attributes = Attributes { originator_id: Some([192, 0, 2, 9].into()), ..(*attributes).clone() };
+    AdvertisedRoute { since, attributes: Arc::new(attributes) }
+}
+
 fn decision(peers: &[(&str, Choice)], withheld: Option<&str>) -> Arc<Decision> {
     let peers = peers.iter().map(|(peer, choice)| (name(peer), choice.clone())).collect();
     Arc::new(Decision { addresses: BTreeSet::new(), peers, withheld: withheld.map(str::to_owned) })
@@ -151,6 +158,28 @@ fn what_each_neighbour_was_told_is_shown_and_why_others_were_not() {
     assert_eq!(say(&board.routes()[&prefix(1)]), []);
     assert!(!board.follow(decided(vec![(1, withheld)]), NeighborsStatus::default()), "nothing is new");
     assert!(board.follow(RoutingDecisions::default(), NeighborsStatus::default()));
+    assert!(board.routes().is_empty());
+}
+
+/// Routes of other nodes that this node reflects are not listed, also while the own route for the same prefix is about
+/// to replace them.
+#[test]
+fn reflected_routes_are_no_routes_of_this_node() {
+    let mut board = Board::default();
+    let with = |told: AdvertisedRoute| {
+        let (key, status) = neighbour("a", Established, &[]);
+        let told = [(prefix(2), told)].into_iter().collect();
+        shown(vec![(key, NeighborStatus { told, ..status })])
+    };
+    board.follow(RoutingDecisions::default(), with(reflected()));
+    assert!(board.routes().is_empty());
+    let announced = decided(vec![(2, decision(&[("a", announce(5))], None))]);
+    assert!(board.follow(announced.clone(), with(reflected())));
+    let since = |board: &Board| board.routes()[&prefix(2)].peers["a"].since.map(|since| since.unix_seconds());
+    assert_eq!(since(&board), None);
+    assert!(board.follow(announced, with(told(5))));
+    assert_eq!(since(&board), Some(7));
+    assert!(board.follow(RoutingDecisions::default(), with(reflected())));
     assert!(board.routes().is_empty());
 }
 

@@ -25,6 +25,7 @@ mod bgp_gobgp;
 mod bgp_hostile;
 mod bgp_order;
 mod bgp_plan;
+mod bgp_reflection;
 mod bgp_show;
 mod change_lines;
 mod command;

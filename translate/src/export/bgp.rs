@@ -118,6 +118,7 @@ fn only_here(line: &mut DocumentDraft<'_>, spec: &BgpPeerSpec) {
         passive,
         role,
         max_prefixes,
+        route_reflector_client,
     } = spec;
     if let Some(GracefulRestart { restart_time }) = graceful_restart {
         line.put("gracefulRestart", "enableGracefulRestart", json!(true));
@@ -131,6 +132,7 @@ fn only_here(line: &mut DocumentDraft<'_>, spec: &BgpPeerSpec) {
     line.lost("passive", *passive, "MetalLB also opens connections");
     line.lost("role", role.is_some(), "MetalLB does not announce a role");
     line.lost("maxPrefixes", max_prefixes.is_some(), "MetalLB does not limit received prefixes");
+    line.lost("routeReflectorClient", *route_reflector_client, "MetalLB reflects no routes");
 }
 
 pub(super) fn profile(made: &mut ExportResult, metadata: &Metadata, spec: &BfdProfileSpec) {

@@ -50,6 +50,9 @@ pub(crate) fn peer(page: &mut Page, object: &BgpPeer, now: Timestamp) {
     if spec.passive {
         page.field("Passive", "yes: waits for connections from the peer");
     }
+    if spec.route_reflector_client {
+        page.field("Route reflector", "yes: the nodes pass routes on to the peer, their client");
+    }
     page.field("Maximum prefixes", &spec.max_prefixes.unwrap_or(1_000_000).to_string());
     page.field("Nodes", &or_all(selectors(&spec.node_selectors)));
     if spec.disabled {

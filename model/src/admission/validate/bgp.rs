@@ -243,6 +243,23 @@ fn check_hops(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
     if is_internal {
         check_internal(spec, found);
     }
+    if spec.route_reflector_client {
+        check_client(spec, found);
+    }
+}
+
+/// Checks that a client of a route reflector is of the AS of the node.
+fn check_client(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
+    let at = "/spec/routeReflectorClient";
+    if spec.peer_asn != PeerAsn::Internal {
+        let message =
+            "must be left out unless peerASN is internal: routes are reflected within an AS (RFC 4456)";
+        found.push(Violation::new(at, ViolationCode::Conflict, message).hint("set `peerASN: internal`"));
+    }
+    if spec.local_asn.is_some() {
+        let message = "must be left out with localASN: routes are reflected in the AS of the node";
+        found.push(Violation::new(at, ViolationCode::Conflict, message));
+    }
 }
 
 /// Checks that fields for external peers are absent from an internal peer.

@@ -3,8 +3,11 @@
 use std::fmt;
 
 use crate::{
-    family::Family, message::Message, notification::Notification, session::Config,
-    session::NegotiatedSession, wire,
+    family::Family,
+    message::{Message, Update},
+    notification::Notification,
+    session::{Config, NegotiatedSession},
+    wire,
 };
 
 /// Identifier of a connection, assigned by the caller of the session; never reused within a session.
@@ -200,7 +203,7 @@ pub struct Down {
     pub peer_keeps_routes: bool,
 }
 
-/// Summary of a received UPDATE; its routes are not stored.
+/// Received UPDATE with a summary. The session counts the routes and does not store them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedUpdate {
     /// Number of announced prefixes of negotiated families.
@@ -213,6 +216,8 @@ pub struct ReceivedUpdate {
     pub faults: Vec<wire::AttributeFault>,
     /// Number of prefixes that the neighbor announces after this UPDATE.
     pub prefixes: PrefixCount,
+    /// UPDATE with the routes of negotiated families.
+    pub update: Box<Update>,
 }
 
 /// Number of prefixes that a neighbor announces, either exact or a lower bound.

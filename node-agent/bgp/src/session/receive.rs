@@ -41,7 +41,7 @@ impl Session {
                 (State::Established, Message::Keepalive) => self.heard(id, step.now),
                 (State::Established, Message::Update(update)) => {
                     self.heard(id, step.now);
-                    self.learn(id, &update, faults, step);
+                    self.learn(id, update, faults, step);
                 }
                 (State::Established, Message::Refresh(refresh)) => self.refresh(id, refresh, step),
                 (state, message) => self.refuse(id, unexpected(state, &message), step),
@@ -149,31 +149,31 @@ impl Session {
         step.tell(event);
     }
 
-    /// Counts the routes of an UPDATE (RFC 4271 event 27) and reports their numbers.
+    /// Counts the routes of an UPDATE (RFC 4271 event 27) and reports them with their numbers.
     fn learn(
         &mut self,
         id: ConnectionId,
-        update: &Update,
+        mut update: Box<Update>,
         faults: Vec<wire::AttributeFault>,
         step: &mut Step,
     ) {
         let Some(exchange) = self.connection(id).and_then(Connection::exchange_mut) else { return };
         let families = &exchange.negotiated.families;
-        let is_wanted = |prefix: &&ipnet::IpNet| families.contains(&Family::of(prefix));
-        let (mut announced, mut withdrawn) = (0, 0);
-        for prefix in update.withdrawn.iter().filter(is_wanted) {
-            exchange.prefixes.withdraw(prefix);
-            withdrawn += 1;
-        }
-        for prefix in update.announced.iter().filter(is_wanted) {
-            exchange.prefixes.announce(*prefix);
-            announced += 1;
-        }
+        let is_wanted = |prefix: &ipnet::IpNet| families.contains(&Family::of(prefix));
         let all = update.announced.len() + update.withdrawn.len();
+        update.withdrawn.retain(is_wanted);
+        update.announced.retain(is_wanted);
+        for prefix in &update.withdrawn {
+            exchange.prefixes.withdraw(prefix);
+        }
+        for prefix in &update.announced {
+            exchange.prefixes.announce(*prefix);
+        }
+        let (announced, withdrawn) = (update.announced.len(), update.withdrawn.len());
         let foreign = update.foreign.values().sum::<usize>() + all - announced - withdrawn;
         let prefixes = exchange.prefixes.count();
         let end_of_rib = update.end_of_rib.filter(|family| families.contains(family));
-        step.tell(Event::Update(ReceivedUpdate { announced, withdrawn, foreign, faults, prefixes }));
+        step.tell(Event::Update(ReceivedUpdate { announced, withdrawn, foreign, faults, prefixes, update }));
         if let Some(family) = end_of_rib {
             step.tell(Event::PeerEndOfRib(family));
         }

@@ -108,49 +108,22 @@ pub(super) fn write(out: &mut Vec<u8>, path: &AsPath, width: Width) {
 pub(super) fn beside_two_octets(path: &AsPath) -> Option<AsPath> {
     let without = without_confederations(path);
     let is_large = |asn: &u32| u16::try_from(*asn).is_err();
-    without.0.iter().any(|segment| numbers(segment).iter().any(is_large)).then_some(without)
+    without.0.iter().any(|segment| segment.numbers().iter().any(is_large)).then_some(without)
 }
 
 /// Removes confederation segments, which are invalid in an `AS4_PATH` (RFC 6793 §6).
 pub(super) fn without_confederations(path: &AsPath) -> AsPath {
-    AsPath(path.0.iter().filter(|segment| !is_confederation(segment)).cloned().collect())
-}
-
-const fn is_confederation(segment: &Segment) -> bool {
-    match segment {
-        Segment::ConfederationSequence(_) | Segment::ConfederationSet(_) => true,
-        Segment::Sequence(_) | Segment::Set(_) => false,
-    }
-}
-
-fn numbers(segment: &Segment) -> &[u32] {
-    match segment {
-        Segment::Sequence(numbers)
-        | Segment::Set(numbers)
-        | Segment::ConfederationSequence(numbers)
-        | Segment::ConfederationSet(numbers) => numbers,
-    }
-}
-
-/// Returns the path length of a segment: a set counts as one, confederation segments as zero (RFC 4271
-/// §9.1.2.2, RFC 5065 §5.3).
-const fn length(segment: &Segment) -> usize {
-    match segment {
-        Segment::Sequence(numbers) => numbers.len(),
-        Segment::Set(_) => 1,
-        Segment::ConfederationSequence(_) | Segment::ConfederationSet(_) => 0,
-    }
+    AsPath(path.0.iter().filter(|segment| !segment.is_confederation()).cloned().collect())
 }
 
 /// Merges a 2-octet `AS_PATH` with an `AS4_PATH`: the result is the `AS4_PATH`, preceded by the leading ASes
 /// of the `AS_PATH` that the `AS4_PATH` lacks. An `AS4_PATH` that is longer than the `AS_PATH` is ignored
 /// (RFC 6793 §4.2.3).
 pub(super) fn merge(two: AsPath, mut four: AsPath) -> AsPath {
-    let total = |path: &AsPath| path.0.iter().map(length).sum::<usize>();
-    let Some(mut missing) = total(&two).checked_sub(total(&four)) else { return two };
+    let Some(mut missing) = two.length().checked_sub(four.length()) else { return two };
     let mut merged = Vec::new();
     for segment in two.0 {
-        let length = length(&segment);
+        let length = segment.length();
         match segment {
             // Leading confederation segments, and those adjacent to segments taken from `AS_PATH`.
             Segment::ConfederationSequence(_) | Segment::ConfederationSet(_) => merged.push(segment),

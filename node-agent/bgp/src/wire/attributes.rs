@@ -60,6 +60,8 @@ pub(super) struct AttributeList<'a> {
     aggregator: Option<(u32, Ipv4Addr)>,
     as4_aggregator: Option<(u32, Ipv4Addr)>,
     communities: BTreeSet<Community>,
+    originator_id: Option<Ipv4Addr>,
+    cluster_list: Vec<Ipv4Addr>,
     extended_communities: BTreeSet<ExtendedCommunity>,
     large_communities: BTreeSet<LargeCommunity>,
     only_to_customer: Option<u32>,
@@ -112,6 +114,8 @@ impl<'a> AttributeList<'a> {
             aggregator: None,
             as4_aggregator: None,
             communities: BTreeSet::new(),
+            originator_id: None,
+            cluster_list: Vec::new(),
             extended_communities: BTreeSet::new(),
             large_communities: BTreeSet::new(),
             only_to_customer: None,
@@ -180,6 +184,12 @@ impl<'a> AttributeList<'a> {
                     self.communities.insert(Community(community));
                 }
             }
+            code::ORIGINATOR_ID => self.originator_id = reader.array::<4>().map(Ipv4Addr::from),
+            code::CLUSTER_LIST => {
+                while let Some(id) = reader.array::<4>() {
+                    self.cluster_list.push(id.into());
+                }
+            }
             code::EXTENDED_COMMUNITIES => {
                 while let Some(community) = reader.array() {
                     self.extended_communities.insert(ExtendedCommunity(community));
@@ -193,7 +203,7 @@ impl<'a> AttributeList<'a> {
             code::ONLY_TO_CUSTOMER => self.only_to_customer = reader.u32(),
             code::MP_REACH_NLRI => self.reach = Some(read_reach(value, context)?),
             code::MP_UNREACH_NLRI => self.unreach = Some(read_unreach(value)?),
-            // Validated but not used, because routes are not reflected.
+            // Validated but not used.
             _ => {}
         }
         Ok(())
@@ -243,6 +253,8 @@ impl<'a> AttributeList<'a> {
             is_atomic_aggregate: self.is_atomic_aggregate,
             aggregator: self.aggregator.map(|aggregator| as4_aggregator.unwrap_or(aggregator)),
             communities: self.communities,
+            originator_id: self.originator_id,
+            cluster_list: self.cluster_list,
             extended_communities: self.extended_communities,
             large_communities: self.large_communities,
             only_to_customer: self.only_to_customer,
@@ -322,6 +334,8 @@ pub(super) fn write(
         is_atomic_aggregate,
         aggregator,
         communities,
+        originator_id,
+        cluster_list,
         extended_communities,
         large_communities,
         only_to_customer,
@@ -354,6 +368,14 @@ pub(super) fn write(
         put(code::COMMUNITIES, &|out| {
             out.extend(communities.iter().flat_map(|Community(word)| word.to_be_bytes()))
         });
+    }
+    if let Some(id) = originator_id
+        && !context.is_external
+    {
+        put(code::ORIGINATOR_ID, &|out| out.extend(id.octets()));
+    }
+    if !cluster_list.is_empty() && !context.is_external {
+        put(code::CLUSTER_LIST, &|out| out.extend(cluster_list.iter().flat_map(Ipv4Addr::octets)));
     }
     if !extended_communities.is_empty() {
         put(code::EXTENDED_COMMUNITIES, &|out| {

@@ -10,6 +10,7 @@
 mod messages;
 mod notification;
 mod oracles;
+mod reflector;
 mod rfc7606;
 mod rib;
 mod session;

@@ -35,6 +35,8 @@ fn attributes(next_hop: NextHop) -> Attributes {
         is_atomic_aggregate: false,
         aggregator: None,
         communities: [].into(),
+        originator_id: None,
+        cluster_list: vec![],
         extended_communities: [].into(),
         large_communities: [].into(),
         only_to_customer: None,
@@ -57,30 +59,37 @@ fn ipv4_routes_are_in_the_body() {
         is_atomic_aggregate: true,
         aggregator: Some((65_001, Ipv4Addr::new(192, 0, 2, 9))),
         communities: [Community::NO_EXPORT, Community(0xfde9_0001)].into(),
+        originator_id: Some(Ipv4Addr::new(192, 0, 2, 7)),
+        cluster_list: vec![Ipv4Addr::new(192, 0, 2, 8), Ipv4Addr::new(192, 0, 2, 9)],
         extended_communities: [ExtendedCommunity([0x40, 4, 0xfd, 0xe9, 0, 0, 0, 1])].into(),
         large_communities: [LargeCommunity([1, 2, 3])].into(),
         only_to_customer: Some(65_001),
         ..attributes(NextHop::V4(Ipv4Addr::new(192, 0, 2, 1)))
     };
-    let last = [
+    let middle = [
         attribute(0x40, 6, &[]),
         attribute(0xc0, 7, &[0, 0, 0xfd, 0xe9, 192, 0, 2, 9]),
         attribute(0xc0, 8, &[0xfd, 0xe9, 0, 1, 0xff, 0xff, 0xff, 0x01]),
+    ];
+    let reflection =
+        [attribute(0x80, 9, &[192, 0, 2, 7]), attribute(0x80, 10, &[192, 0, 2, 8, 192, 0, 2, 9])];
+    let last = [
         attribute(0xc0, 16, &[0x40, 4, 0xfd, 0xe9, 0, 0, 0, 1]),
         attribute(0xc0, 32, &[0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3]),
         attribute(0xc0, 35, &[0, 0, 0xfd, 0xe9]),
     ];
-    let list = |preference: &[Vec<u8>]| {
+    let list = |preference: &[Vec<u8>], reflection: &[Vec<u8>]| {
         let med = [attribute(0x80, 4, &[0, 0, 0, 50])];
-        [mandatory(&INTERNAL).as_slice(), &med, preference, &last].concat()
+        [mandatory(&INTERNAL).as_slice(), &med, preference, &middle, reflection, &last].concat()
     };
     let announced = [32, 198, 51, 100, 1, 9, 10, 128, 0];
     let message = announce(&["198.51.100.1/32", "10.128.0.0/9", "0.0.0.0/0"], attributes.clone());
-    let internal = update(&[], &list(&[attribute(0x40, 5, &[0, 0, 0, 100])]), &announced);
+    let internal = update(&[], &list(&[attribute(0x40, 5, &[0, 0, 0, 100])], &reflection), &announced);
     assert_eq!(encode(&message, &INTERNAL), Ok(internal.clone()));
     assert_eq!(read(&internal, &INTERNAL), message);
-    // RFC 4271 §5.1.5: `LOCAL_PREF` is not sent to external peers.
-    assert_eq!(encode(&message, &EXTERNAL), Ok(update(&[], &list(&[]), &announced)));
+    // RFC 4271 §5.1.5: `LOCAL_PREF` is not sent to external peers. RFC 4456 §8: the attributes of reflection are
+    // non-transitive and have no meaning outside of the AS.
+    assert_eq!(encode(&message, &EXTERNAL), Ok(update(&[], &list(&[], &[]), &announced)));
 }
 
 #[test]

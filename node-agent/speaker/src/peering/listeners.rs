@@ -264,6 +264,7 @@ mod tests {
             role: None,
             bfd: None,
             max_prefixes: 1,
+            route_reflector_client: false,
         }
     }
 

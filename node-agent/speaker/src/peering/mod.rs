@@ -9,7 +9,7 @@
 //! `wishes` holds the requests of the agent until the hub takes them. Everything runs on a dedicated thread
 //! in the network namespace of the caller. The session state machine is in the crate `bgp`, which has no
 //! I/O. Invariants: no neighbor waits for another one, the size of every buffer is limited, and received
-//! routes are counted but not used.
+//! routes are not used by this node; a route reflector passes them on to other internal neighbors.
 
 mod connection;
 mod frames;
@@ -22,6 +22,7 @@ mod neighbor_status;
 mod neighbour;
 mod next_hop;
 mod path;
+mod reflection;
 mod resets;
 mod routes;
 mod settings;

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tracing::info;
 
 use super::{
+    reflection::Reflection,
     routes::NeighborRoutes,
     settings::Settings,
     status::{self, NeighborStatus, NeighborsStatus, NeighbourKey},
@@ -118,10 +119,17 @@ impl StatusRecorder {
 
     /// Publishes the status of the neighbor. Receivers are notified if anything other than counters has
     /// changed.
-    pub(super) fn show(&mut self, session: &Session, settings: &Settings, routes: &NeighborRoutes) {
+    pub(super) fn show(
+        &mut self,
+        session: &Session,
+        settings: &Settings,
+        routes: &NeighborRoutes,
+        reflection: &Reflection,
+    ) {
         self.counters.prefixes_sent = routes.told().len() as u64;
         self.counters.prefixes_received = session.prefixes().number().into();
-        let report = self.report(session, settings, routes);
+        self.counters.prefixes_reflected = reflection.count() as u64;
+        let report = self.report(session, settings, routes, reflection);
         self.board.send_if_modified(|board| {
             let before = board.neighbours.get(&self.key);
             let is_news = before.is_none_or(|before| {
@@ -144,7 +152,13 @@ impl StatusRecorder {
         });
     }
 
-    fn report(&self, session: &Session, settings: &Settings, routes: &NeighborRoutes) -> BgpSession {
+    fn report(
+        &self,
+        session: &Session,
+        settings: &Settings,
+        routes: &NeighborRoutes,
+        reflection: &Reflection,
+    ) -> BgpSession {
         let open = session.peer_open();
         let host_name = open.and_then(|open| {
             open.capabilities.iter().find_map(|capability| {
@@ -157,7 +171,7 @@ impl StatusRecorder {
             address: self.address,
             state: state(session.state()),
             since: self.since,
-            reason: words::cut(&self.reason(session, routes), BGP_TEXT_BYTES_MAX),
+            reason: words::cut(&self.reason(session, routes, reflection), BGP_TEXT_BYTES_MAX),
             established: self.established,
             remote_asn: open.map(|open| open.asn),
             local_asn: settings.session.local_asn,
@@ -173,11 +187,12 @@ impl StatusRecorder {
 
     /// Returns the reason for the current session state, with hints such as invalid MD5 signatures or routes
     /// that are not advertised.
-    fn reason(&self, session: &Session, routes: &NeighborRoutes) -> String {
+    fn reason(&self, session: &Session, routes: &NeighborRoutes, reflection: &Reflection) -> String {
         let first = self.waiting.unwrap_or_else(|| session.reason()).to_owned();
         let mut parts = vec![first];
         if session.state() == State::Established {
             parts.extend(routes.withheld());
+            parts.extend(reflection.refusals());
         } else {
             parts.extend(self.door_fault.clone());
             if self.counters.md5_failures > self.md5_failures_before {

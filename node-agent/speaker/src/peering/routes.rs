@@ -15,6 +15,7 @@ use ipnet::IpNet;
 
 use super::{
     next_hop::NextHops,
+    reflection::Reflection,
     status::{self, AdvertisedRoute},
 };
 
@@ -76,22 +77,31 @@ impl NeighborRoutes {
         }
     }
 
+    /// Handles changes of reflected routes to these prefixes.
+    pub(super) fn reflect(&mut self, prefixes: impl IntoIterator<Item = IpNet>) {
+        if self.exports.is_some() {
+            self.unsettled.extend(prefixes);
+        }
+    }
+
     /// Withdraws all routes. Called before the session ends.
     pub(super) fn withdraw_all(&mut self) {
         let wanted = std::mem::take(&mut self.wanted);
         if self.exports.is_some() {
             self.unsettled.extend(wanted.keys());
+            self.unsettled.extend(self.rib.prefixes());
         }
     }
 
-    /// Passes at most [`SETTLED_PER_TURN_MAX`] changed prefixes to the RIB.
-    fn settle(&mut self) {
+    /// Passes at most [`SETTLED_PER_TURN_MAX`] changed prefixes to the RIB. Routes of this node have precedence over
+    /// reflected ones.
+    fn settle(&mut self, reflection: &Reflection) {
         let Some(exports) = &mut self.exports else { return };
         for _ in 0..SETTLED_PER_TURN_MAX {
             let Some(prefix) = self.unsettled.pop_first() else { return };
-            let route = self.wanted.get(&prefix);
-            let attributes = route.and_then(|route| exports.attributes(Family::of(&prefix), route));
-            self.rib.set(prefix, attributes);
+            let own = self.wanted.get(&prefix);
+            let own = own.and_then(|route| exports.attributes(Family::of(&prefix), route));
+            self.rib.set(prefix, own.or_else(|| reflection.attributes(&prefix)));
         }
     }
 
@@ -139,8 +149,8 @@ impl NeighborRoutes {
     /// Returns the next messages to send, of about `bytes_max` bytes in total. Returns no message while
     /// changed prefixes have not been passed to the RIB, so that prefixes with equal attributes share a
     /// message and the End-of-RIB marker comes last.
-    pub(super) fn take(&mut self, bytes_max: usize) -> Vec<Message> {
-        self.settle();
+    pub(super) fn take(&mut self, bytes_max: usize, reflection: &Reflection) -> Vec<Message> {
+        self.settle(reflection);
         if !self.unsettled.is_empty() {
             return Vec::new();
         }

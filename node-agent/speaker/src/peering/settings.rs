@@ -3,7 +3,7 @@
 use std::{net::IpAddr, num::NonZeroU8, time::Duration};
 
 use ::bfd::{Interval, Role as BfdRole};
-use ::bgp::{Family, Role, session};
+use ::bgp::{Family, Role, reflector::PeerKind, session};
 use bfd_runner::{Reach, SessionConfig};
 use ipnet::IpNet;
 use model::{
@@ -36,6 +36,8 @@ pub(super) struct Settings {
     pub(super) port: u16,
     pub(super) way: Way,
     pub(super) bfd: Option<BfdProfileSpec>,
+    /// Part of an internal neighbor in route reflection; `None` if this node is no route reflector.
+    pub(super) reflection: Option<PeerKind>,
 }
 
 /// Identity of this node in its sessions, in addition to the peer configuration.
@@ -73,6 +75,7 @@ pub(super) fn of(
         role,
         bfd,
         max_prefixes,
+        route_reflector_client: _,
     } = neighbour;
     let (place, is_dynamic) = match remote {
         BgpRemote::Address(address) => (Place::Address(*address), false),
@@ -118,7 +121,21 @@ pub(super) fn of(
         password: password.clone(),
         silence_max: (*hold_time > 0).then(|| Duration::from_secs((*hold_time).into())),
     };
-    Some(Settings { session, place, port: *port, way, bfd: bfd.clone() })
+    let reflection = reflection(neighbour, identity.state);
+    Some(Settings { session, place, port: *port, way, bfd: bfd.clone(), reflection })
+}
+
+/// Returns the part of a neighbor in route reflection: none if the node has no client, for external neighbors, and for
+/// sessions in another AS than that of the node.
+fn reflection(neighbour: &BgpNeighbour, state: &BgpState) -> Option<PeerKind> {
+    let is_internal = match neighbour.peer_asn {
+        PeerAsn::Number(asn) => asn == neighbour.local_asn,
+        PeerAsn::Internal => true,
+        PeerAsn::External => false,
+    };
+    let is_reflector = state.peers.values().any(|peer| peer.route_reflector_client);
+    let kind = if neighbour.route_reflector_client { PeerKind::Client } else { PeerKind::NonClient };
+    (is_internal && is_reflector && neighbour.local_asn == state.asn).then_some(kind)
 }
 
 const fn family_of(family: BgpFamily) -> Family {
@@ -142,7 +159,7 @@ impl Settings {
     /// Returns the first changed setting of `next` that requires a new TCP connection, or `None`. Settings
     /// that are sent in the OPEN message are not compared here, but by the session.
     pub(super) fn needs_new_connection(&self, next: &Self) -> Option<&'static str> {
-        let Self { session: _, place, port, way, bfd: _ } = self;
+        let Self { session: _, place, port, way, bfd: _, reflection } = self;
         let Way { source, device, hop_limit, hop_limit_min, password, silence_max: _ } = way;
         [
             (*place != next.place, "the peer's address"),
@@ -152,6 +169,8 @@ impl Settings {
             (*hop_limit != next.way.hop_limit, "the hop limit"),
             (*hop_limit_min != next.way.hop_limit_min, "TTL security"),
             (password.is_some() != next.way.password.is_some(), "whether there is a password"),
+            // Routes that were received before were not stored.
+            (*reflection != next.reflection, "route reflection"),
         ]
         .into_iter()
         .find_map(|(differs, what)| differs.then_some(what))

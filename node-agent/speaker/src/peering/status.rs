@@ -54,6 +54,14 @@ pub struct AdvertisedRoute {
     pub attributes: Arc<Attributes>,
 }
 
+impl AdvertisedRoute {
+    /// Returns true for a route of another speaker that this node reflects, and false for a route of this node.
+    #[must_use]
+    pub fn is_reflected(&self) -> bool {
+        self.attributes.originator_id.is_some()
+    }
+}
+
 impl fmt::Display for NeighbourKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { peer, address } = self;

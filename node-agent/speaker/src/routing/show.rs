@@ -1,5 +1,6 @@
 //! Status of routes: combines the routing decisions with the Adj-RIB-Out of the neighbors. Only prefixes that
-//! changed in either are updated.
+//! changed in either are updated. Routes of other nodes that this node reflects are counted in the status of the
+//! sessions and not listed, because there are as many of them as routes times clients.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +22,7 @@ use super::{
     decision::{Choice, Decision},
     words,
 };
-use crate::peering::{NeighborStatus, NeighborsStatus};
+use crate::peering::{AdvertisedRoute, NeighborStatus, NeighborsStatus};
 
 /// Status of routes and recent events; cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -137,7 +138,8 @@ impl Board {
             };
             let (before, after) = (told(before), told(after));
             if !before.ptr_eq(&after) {
-                touched.extend(before.diff(&after).map(|difference| *key_of(&difference)));
+                let of_this_node = before.diff(&after).filter(|difference| !is_reflected(difference));
+                touched.extend(of_this_node.map(|difference| *key_of(&difference)));
             }
         }
         (self.decided, self.shown) = (decided, shown);
@@ -198,6 +200,14 @@ fn key_of<'a, K, V>(difference: &DiffItem<'a, 'a, K, V>) -> &'a K {
     }
 }
 
+/// Returns true if a neighbor got or lost a route of another node, which is no route of this node before or afterwards.
+fn is_reflected(difference: &DiffItem<'_, '_, IpNet, AdvertisedRoute>) -> bool {
+    match difference {
+        DiffItem::Add(_, route) | DiffItem::Remove(_, route) => route.is_reflected(),
+        DiffItem::Update { old: (_, old), new: (_, new) } => old.is_reflected() && new.is_reflected(),
+    }
+}
+
 fn choice<'a>(decision: Option<&'a Decision>, peer: &Name) -> Option<&'a Choice> {
     decision.and_then(|decision| decision.peers.get(peer))
 }
@@ -209,7 +219,8 @@ fn told(prefix: &IpNet, neighbour: &NeighborStatus, choice: Option<&Choice>) -> 
         Some(Choice::Announce { note, .. }) => note.as_deref(),
         Some(Choice::Withhold(_)) | None => None,
     };
-    let (since, text) = match (neighbour.told.get(prefix), choice) {
+    let own = neighbour.told.get(prefix).filter(|told| !told.is_reflected());
+    let (since, text) = match (own, choice) {
         (Some(told), _) => (Some(told.since), words::attributes(&told.attributes)),
         (None, Some(Choice::Announce { .. })) => (None, words::untold(&neighbour.session)),
         (None, Some(Choice::Withhold(why))) => (None, why.clone()),

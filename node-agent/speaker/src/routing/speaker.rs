@@ -71,7 +71,9 @@ fn ignorant<'a>(
 ) -> impl Iterator<Item = &'a NeighbourKey> {
     let knows = move |(key, neighbour): &(&NeighbourKey, &crate::peering::NeighborStatus)| {
         let gone = withdrawn.get(&key.peer).into_iter().flatten();
-        let mut known = gone.filter(|prefix| neighbour.told.contains_key(*prefix));
+        // The neighbor may have a route of another node instead, which this node reflects.
+        let is_own = |prefix: &&IpNet| neighbour.told.get(*prefix).is_some_and(|told| !told.is_reflected());
+        let mut known = gone.filter(is_own);
         known.next().is_some()
     };
     shown.neighbours.iter().filter(knows).map(|(key, _)| key)

@@ -19,6 +19,8 @@ pub(super) fn attributes(attributes: &Attributes) -> String {
         is_atomic_aggregate: _,
         aggregator: _,
         communities,
+        originator_id,
+        cluster_list,
         extended_communities,
         large_communities,
         only_to_customer,
@@ -28,7 +30,7 @@ pub(super) fn attributes(attributes: &Attributes) -> String {
         NextHop::V6 { global, link_local: Some(link_local) } => format!("next hop {global} ({link_local})"),
         NextHop::V6 { global, link_local: None } => format!("next hop {global}"),
     }];
-    let path: Vec<_> = as_path.0.iter().flat_map(numbers).map(u32::to_string).collect();
+    let path: Vec<_> = as_path.0.iter().flat_map(Segment::numbers).map(u32::to_string).collect();
     if !path.is_empty() {
         parts.push(format!("AS path {}", path.join(" ")));
     }
@@ -36,6 +38,10 @@ pub(super) fn attributes(attributes: &Attributes) -> String {
     parts.extend(number("MED", med));
     parts.extend(number("local preference", local_pref));
     parts.extend(number("only to customers of AS", only_to_customer));
+    parts.extend(originator_id.map(|id| format!("originator {id}")));
+    if !cluster_list.is_empty() {
+        parts.push(format!("clusters {}", join(cluster_list.iter())));
+    }
     let standard = communities.iter().map(|community| Community::Standard(community.0));
     let extended = extended_communities.iter().map(|community| Community::Extended(community.0));
     let large = large_communities.iter().map(|community| Community::Large(community.0));
@@ -67,15 +73,6 @@ pub fn route(route: &Route) -> String {
         parts.push(format!("communities {communities}"));
     }
     parts.join(", ")
-}
-
-fn numbers(segment: &Segment) -> &[u32] {
-    match segment {
-        Segment::Sequence(numbers)
-        | Segment::Set(numbers)
-        | Segment::ConfederationSequence(numbers)
-        | Segment::ConfederationSet(numbers) => numbers,
-    }
 }
 
 fn join(items: impl Iterator<Item = impl Display>) -> String {

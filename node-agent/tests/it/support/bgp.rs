@@ -179,6 +179,7 @@ pub fn neighbour(local_asn: u32, remote: &str, peer_asn: u32) -> BgpNeighbour {
         role: None,
         bfd: None,
         max_prefixes: 1_000_000,
+        route_reflector_client: false,
     }
 }
 

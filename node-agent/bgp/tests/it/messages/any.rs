@@ -187,8 +187,14 @@ pub(crate) fn attributes(
         btree_set(any::<[u32; 3]>().prop_map(LargeCommunity), 0..4),
     );
     let aggregator = option::of((asn(), any::<Ipv4Addr>()));
-    (origin, as_path(context), next_hop, numbers, aggregator, communities).prop_map(
-        |(origin, as_path, next_hop, numbers, aggregator, communities)| {
+    let reflection = if context.is_external {
+        Just((None, Vec::new())).boxed()
+    } else {
+        (option::of(any::<Ipv4Addr>()), vec(any::<Ipv4Addr>(), 0..80)).boxed()
+    };
+    (origin, as_path(context), next_hop, numbers, aggregator, communities, reflection).prop_map(
+        |(origin, as_path, next_hop, numbers, aggregator, communities, reflection)| {
+            let (originator_id, cluster_list) = reflection;
             let (med, local_pref, is_atomic_aggregate, only_to_customer) = numbers;
             let (communities, extended_communities, large_communities) = communities;
             Attributes {
@@ -200,6 +206,8 @@ pub(crate) fn attributes(
                 is_atomic_aggregate,
                 aggregator,
                 communities,
+                originator_id,
+                cluster_list,
                 extended_communities,
                 large_communities,
                 only_to_customer,

@@ -50,6 +50,8 @@ pub(crate) fn kinds_read(path: &AsPath, context: &Context) -> Vec<bool> {
         is_atomic_aggregate: false,
         aggregator: None,
         communities: [].into(),
+        originator_id: None,
+        cluster_list: vec![],
         extended_communities: [].into(),
         large_communities: [].into(),
         only_to_customer: None,
@@ -247,6 +249,8 @@ fn say_attributes(list: &mut Vec<Attribute>, attributes: &Attributes, context: &
         is_atomic_aggregate,
         aggregator,
         communities,
+        originator_id,
+        cluster_list,
         extended_communities,
         large_communities,
         only_to_customer,
@@ -288,17 +292,15 @@ fn say_attributes(list: &mut Vec<Attribute>, attributes: &Attributes, context: &
         put(both, 8, AttributeValue::Aggregator { asn: narrow(*asn).into(), id: *address });
     }
     if !communities.is_empty() {
-        let say = |community: u32| match community {
-            0xffff_ff01 => theirs::Community::NoExport,
-            0xffff_ff02 => theirs::Community::NoAdvertise,
-            0xffff_ff03 => theirs::Community::NoExportSubConfed,
-            other => {
-                let [high, low] = [other >> 16, other & 0xffff].map(|half| u16::try_from(half).unwrap());
-                theirs::Community::Custom(theirs::Asn::new_16bit(high), low)
-            }
-        };
-        let said = communities.iter().map(|community| say(community.0)).collect();
+        let said = communities.iter().map(|community| say_community(community.0)).collect();
         put(both, 4 * communities.len(), AttributeValue::Communities(said));
+    }
+    if let Some(id) = originator_id {
+        put(optional, 4, AttributeValue::OriginatorId(*id));
+    }
+    if !cluster_list.is_empty() {
+        let said = cluster_list.iter().map(|id| id.to_bits()).collect();
+        put(optional, 4 * cluster_list.len(), AttributeValue::Clusters(said));
     }
     if !extended_communities.is_empty() {
         // Types that bgpkit decodes, some of them lossily, are not compared.
@@ -331,6 +333,18 @@ fn say_attributes(list: &mut Vec<Attribute>, attributes: &Attributes, context: &
         put(both, 4, AttributeValue::OnlyToCustomer((*asn).into()));
     }
     Some(())
+}
+
+fn say_community(community: u32) -> theirs::Community {
+    match community {
+        0xffff_ff01 => theirs::Community::NoExport,
+        0xffff_ff02 => theirs::Community::NoAdvertise,
+        0xffff_ff03 => theirs::Community::NoExportSubConfed,
+        other => {
+            let [high, low] = [other >> 16, other & 0xffff].map(|half| u16::try_from(half).unwrap());
+            theirs::Community::Custom(theirs::Asn::new_16bit(high), low)
+        }
+    }
 }
 
 fn numbers(segment: &Segment) -> &[u32] {

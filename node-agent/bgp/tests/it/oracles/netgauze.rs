@@ -226,6 +226,8 @@ fn say_attributes(list: &mut Vec<PathAttribute>, attributes: &Attributes, contex
         is_atomic_aggregate,
         aggregator,
         communities,
+        originator_id,
+        cluster_list,
         extended_communities,
         large_communities,
         only_to_customer,
@@ -272,6 +274,13 @@ fn say_attributes(list: &mut Vec<PathAttribute>, attributes: &Attributes, contex
         let communities: Vec<_> = communities.iter().map(|community| Community::new(community.0)).collect();
         put(true, true, PathAttributeValue::Communities(theirs::Communities::new(communities)));
     }
+    if let Some(id) = originator_id {
+        put(true, false, PathAttributeValue::Originator(theirs::Originator::new(*id)));
+    }
+    if !cluster_list.is_empty() {
+        let ids: Vec<_> = cluster_list.iter().map(|id| theirs::ClusterId::new(*id)).collect();
+        put(true, false, PathAttributeValue::ClusterList(theirs::ClusterList::new(ids)));
+    }
     if !extended_communities.is_empty() {
         let communities: Vec<_> =
             extended_communities.iter().map(|community| say_extended_community(&community.0)).collect();
@@ -295,18 +304,16 @@ fn say_attributes(list: &mut Vec<PathAttribute>, attributes: &Attributes, contex
         }
     }
     if !large_communities.is_empty() {
-        let communities: Vec<_> = large_communities
-            .iter()
-            .map(|community| {
-                let [global, first, second] = community.0;
-                LargeCommunity::new(global, first, second)
-            })
-            .collect();
+        let communities: Vec<_> = large_communities.iter().map(|community| say_large(community.0)).collect();
         put(true, true, PathAttributeValue::LargeCommunities(theirs::LargeCommunities::new(communities)));
     }
     if let Some(asn) = only_to_customer {
         put(true, true, PathAttributeValue::OnlyToCustomer(theirs::OnlyToCustomer::new(*asn)));
     }
+}
+
+fn say_large([global, first, second]: [u32; 3]) -> LargeCommunity {
+    LargeCommunity::new(global, first, second)
 }
 
 /// Converts an extended community by netgauze's own decoder, because the type of netgauze has a variant for

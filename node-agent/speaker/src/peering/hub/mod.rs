@@ -3,6 +3,7 @@
 
 mod incoming;
 mod poll;
+mod reflect;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,6 +31,7 @@ use super::{
     listeners::{self, Listeners},
     mailbox::Mailbox,
     neighbour::{self, End, Inbox},
+    reflection::SharedTable,
     routes::DesiredRoutes,
     settings::{self, Identity, Settings},
     signatures,
@@ -91,6 +93,9 @@ struct Hub {
     tasks: JoinSet<()>,
     paths: BTreeMap<NeighbourKey, (PeerKey, SessionConfig)>,
     bad_signatures: Option<u64>,
+    table: SharedTable,
+    /// Time until which a route reflector delays the End-of-RIB marker; `None` afterwards.
+    deferred_until: Option<Instant>,
 }
 
 /// Runs the hub until the speaker stops.
@@ -99,6 +104,7 @@ pub(super) async fn run(start: HubStart) {
     let (visits, mut visitors) = mpsc::channel(VISITS_MAX);
     let mut bfd_news = bfd.news();
     let reports = Arc::new(Mailbox::default());
+    let table = SharedTable::default();
     let mut hub = Hub {
         node,
         bfd,
@@ -115,6 +121,8 @@ pub(super) async fn run(start: HubStart) {
         tasks: JoinSet::new(),
         paths: BTreeMap::new(),
         bad_signatures: signatures::failures(),
+        table: table.clone(),
+        deferred_until: Some(Instant::now() + reflect::DEFERRAL_TIME),
     };
     let mut looks = interval(LOOK_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -132,7 +140,11 @@ pub(super) async fn run(start: HubStart) {
             Some(visit) = visitors.recv() => hub.receive(visit),
             () = reports.ring() => hub.take_reports(reports.take()),
             Ok(()) = bfd_news.changed() => hub.follow_paths(),
+            () = table.changed() => hub.reflect(),
             Some(_ended) = hub.tasks.join_next() => {}
+            () = sleep_until(hub.deferred_until.unwrap_or_else(Instant::now)), if hub.deferred_until.is_some() => {
+                hub.end_deferral();
+            }
             _ = looks.tick() => hub.look(),
         }
     }
@@ -143,7 +155,7 @@ impl Hub {
         let Wishes { state, changes, is_end_held, leave } = wishes;
         if let Some(is_held) = is_end_held {
             self.is_end_held = is_held;
-            self.tell_all(|inbox| inbox.is_end_held = Some(is_held));
+            self.tell_end_held();
         }
         if let Some(state) = state {
             self.configure(state);
@@ -176,6 +188,10 @@ impl Hub {
             }
         }
         self.start_missing(wanted);
+        if self.deferred_until.is_some() {
+            // The peers may have become clients of a route reflector, or may have been clients before.
+            self.tell_end_held();
+        }
         self.is_settled = true;
         self.show_doors();
     }
@@ -231,7 +247,8 @@ impl Hub {
             wanted: self.wanted.get(&key.peer).cloned().unwrap_or_default(),
             key: key.clone(),
             settings: settings.clone(),
-            is_end_held: self.is_end_held,
+            is_end_held: self.is_end_held(),
+            table: self.table.clone(),
             inbox: Arc::clone(&inbox),
             hub: Arc::clone(&self.reports),
             board: self.board.clone(),

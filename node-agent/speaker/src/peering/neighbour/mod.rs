@@ -12,7 +12,7 @@ mod session;
 mod traffic;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     future::{Future, poll_fn},
     io,
     net::{SocketAddr, SocketAddrV6},
@@ -45,6 +45,7 @@ use super::{
     linger::Lingering,
     mailbox::Mailbox,
     neighbor_status::StatusRecorder,
+    reflection::{Reflection, SharedTable},
     routes::{DesiredRoutes, NeighborRoutes},
     settings::{Place, Settings},
     socket,
@@ -64,6 +65,10 @@ const FORGET_TIME: Duration = Duration::from_secs(60);
 pub(super) struct Inbox {
     pub(super) settings: Option<Settings>,
     pub(super) routes: BTreeMap<IpNet, Option<Arc<Route>>>,
+    /// Prefixes whose reflected route may have changed.
+    pub(super) reflected: BTreeSet<IpNet>,
+    /// True if all routes of the neighbor must be requested again.
+    pub(super) is_refresh_due: bool,
     pub(super) is_end_held: Option<bool>,
     /// Incoming connection from the neighbor, if any; a newer one replaces it.
     pub(super) visitor: Option<TcpStream>,
@@ -98,6 +103,7 @@ pub(super) struct NeighborStart {
     pub(super) settings: Settings,
     pub(super) wanted: DesiredRoutes,
     pub(super) is_end_held: bool,
+    pub(super) table: SharedTable,
     pub(super) inbox: Arc<Mailbox<Inbox>>,
     pub(super) hub: Arc<Mailbox<Reports>>,
     pub(super) board: watch::Sender<NeighborsStatus>,
@@ -122,6 +128,7 @@ struct Neighbour {
     settings: Settings,
     session: Session,
     routes: NeighborRoutes,
+    reflection: Reflection,
     connections: BTreeMap<ConnectionId, Connection>,
     dialing: Option<Dialing>,
     connections_made: u64,
@@ -149,10 +156,12 @@ struct Neighbour {
 /// Runs the task until the hub requests its end, or until a dynamic neighbor has had no connection for
 /// [`FORGET_TIME`].
 pub(super) async fn run(start: NeighborStart) {
-    let NeighborStart { key, settings, wanted, is_end_held, inbox, hub, board, links, lingering } = start;
+    let NeighborStart { key, settings, wanted, is_end_held, table, inbox, hub, board, links, lingering } =
+        start;
     let mut neighbour = Neighbour {
         session: Session::new(settings.session.clone()),
         routes: NeighborRoutes::new(wanted, is_end_held),
+        reflection: Reflection::new(key.clone(), table),
         connections: BTreeMap::new(),
         dialing: None,
         connections_made: 0,
@@ -247,13 +256,16 @@ impl Neighbour {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let leaving = self.leaving.as_ref().map(|(until, _)| *until);
-        [self.session.poll_timeout(), leaving, self.forget_at].into_iter().flatten().min()
+        let all = [self.session.poll_timeout(), leaving, self.forget_at, self.reflection.poll_timeout()];
+        all.into_iter().flatten().min()
     }
 
     fn open_mail(&mut self, mail: Inbox) {
         let Inbox {
             settings,
             routes,
+            reflected,
+            is_refresh_due,
             is_end_held,
             visitor,
             path,
@@ -270,6 +282,11 @@ impl Neighbour {
         }
         if !routes.is_empty() && self.leaving.is_none() {
             self.routes.change(routes);
+        }
+        self.routes.reflect(reflected);
+        if is_refresh_due {
+            self.reflection.forget_refusals();
+            self.request_routes();
         }
         if let Some(stream) = visitor {
             self.welcome(stream);
@@ -375,6 +392,7 @@ impl Neighbour {
         if self.session.poll_timeout().is_some_and(|at| at <= now) {
             self.tell(Input::Timeout);
         }
+        self.reflection.expire(now);
         if self.forget_at.is_some_and(|at| at <= now) {
             self.leave(End::Forgotten);
         }
@@ -391,13 +409,14 @@ impl Neighbour {
             self.tell(Input::Stop(stop));
             self.has_ended = true;
         }
-        self.face.show(&self.session, &self.settings, &self.routes);
+        self.face.show(&self.session, &self.settings, &self.routes, &self.reflection);
         is_more
     }
 
     fn leave(&mut self, end: End) {
         match end {
             End::Leave(Leave::Shutdown(text)) => {
+                self.reflection.remove();
                 self.routes.withdraw_all();
                 self.leaving = Some((Instant::now() + WITHDRAW_TIME_MAX, Stop::Shutdown(text)));
             }
@@ -412,7 +431,8 @@ impl Neighbour {
         }
     }
 
-    fn end(self) {
+    fn end(mut self) {
+        self.reflection.remove();
         self.face.remove();
         self.hub.put(|reports| {
             reports.paths.insert(self.key.clone(), None);

@@ -1,11 +1,15 @@
 //! Applies events to the session of a neighbor, carries out the resulting actions, and monitors the path by
 //! BFD.
 
-use std::{collections::VecDeque, time::Instant};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    time::Instant,
+};
 
 use ::bgp::{
+    Message, Refresh, RefreshKind,
     rib::Terms,
-    session::{Event, Input, Output},
+    session::{ConnectionId, Event, Input, NegotiatedSession, Output},
 };
 use base::entropy;
 use bfd_runner::{PeerKey, PeerState};
@@ -16,6 +20,7 @@ use crate::peering::{
     next_hop::{self, NextHops},
     path,
     routes::Relation,
+    settings::Settings,
 };
 
 impl Neighbour {
@@ -59,15 +64,18 @@ impl Neighbour {
                 };
                 let next_hops = self.next_hops();
                 self.routes.begin(terms, relation, next_hops);
+                self.begin_reflection(connection, &negotiated);
                 self.face.established(&negotiated);
             }
             Event::Down(down) => {
                 self.routes.end();
+                self.reflection.end(&down);
                 self.face.down(&down);
             }
             Event::RefreshRequested(family) => self.routes.refresh(family),
             Event::State { from: _, to, why: _ } => self.face.entered(to),
             Event::Update(learned) => {
+                self.reflection.learn(&learned.update);
                 self.face.counters.prefixes_received = learned.prefixes.number().into();
             }
             Event::PrefixLimit { count, limit, is_exceeded } => {
@@ -76,7 +84,27 @@ impl Neighbour {
                                                                  neighbor approaches its limit");
                 }
             }
-            Event::PeerEndOfRib(_) => {}
+            Event::PeerEndOfRib(family) => self.reflection.end_of_rib(family),
+        }
+    }
+
+    fn begin_reflection(&mut self, connection: ConnectionId, negotiated: &NegotiatedSession) {
+        let Some(connection) = self.connections.get(&connection) else { return };
+        let Settings { session, reflection, .. } = &self.settings;
+        self.reflection.begin(*reflection, session, negotiated, connection.remote.ip());
+        self.routes.reflect(self.reflection.prefixes());
+    }
+
+    /// Requests all routes of the neighbor again (RFC 2918), if the neighbor supports such requests.
+    pub(super) fn request_routes(&mut self) {
+        let Some((connection, negotiated)) = self.session.established_over().zip(self.session.negotiated())
+        else {
+            return;
+        };
+        let families = if negotiated.route_refresh { negotiated.families.clone() } else { BTreeSet::new() };
+        for family in families {
+            let request = Refresh { family: Some(family), kind: RefreshKind::Request };
+            self.send(connection, &Message::Refresh(request));
         }
     }
 
@@ -135,7 +163,12 @@ impl Neighbour {
     fn schedule_forgetting(&mut self) {
         if self.key.address.is_some() {
             let is_alone = self.connections.is_empty();
-            self.forget_at = is_alone.then(|| self.forget_at.unwrap_or_else(|| Instant::now() + FORGET_TIME));
+            // Routes that are kept during a restart of the neighbor would be removed with it.
+            let is_after_restart =
+                |at: &Instant| self.reflection.poll_timeout().is_none_or(|until| *at > until);
+            let forget_at = self.forget_at.filter(is_after_restart);
+            let next = || self.reflection.poll_timeout().unwrap_or_else(Instant::now) + FORGET_TIME;
+            self.forget_at = is_alone.then(|| forget_at.unwrap_or_else(next));
         }
     }
 }

@@ -149,7 +149,7 @@ impl Neighbour {
         let Some(connection) = self.connections.get(&id) else { return };
         let room = UNSENT_BYTES_ENOUGH.saturating_sub(connection.unsent_bytes());
         if self.session.established_over() == Some(id) && room > 0 {
-            for message in self.routes.take(room) {
+            for message in self.routes.take(room, &self.reflection) {
                 self.send(id, &message);
             }
         }

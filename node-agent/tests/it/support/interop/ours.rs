@@ -158,6 +158,7 @@ pub fn neighbour(remote: &str, peer_asn: u32) -> BgpNeighbour {
         role: None,
         bfd: None,
         max_prefixes: MAX_PREFIXES_DEFAULT,
+        route_reflector_client: false,
     }
 }
 
