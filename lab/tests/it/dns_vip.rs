@@ -132,8 +132,14 @@ fn f164_a_virtual_address_leads_to_the_server_of_the_node() {
     assert_eq!(answered(&other_status), others, "only the server of the node is asked");
     parallel_questions(&cluster, &client);
     let lookups = Lookups::start(&client, directory.path());
-    own.kill();
     let node = cluster.place("node1").unwrap().clone();
+    // Errors are dropped once the health checks have found both servers.
+    wait::until_true("two usable servers", || {
+        let set = node.run("nft", &["list", "set", "inet", "tidegate", "failover4"]);
+        set.is_ok_and(|set| set.contains(ADDRESS))
+    })
+    .unwrap();
+    own.kill();
     thread::scope(|scope| {
         for client in [&client, &node] {
             scope.spawn(move || one_retry(client));
@@ -209,22 +215,24 @@ impl Lookups {
 }
 
 /// Asks again every 100 ms from one socket, after the server of the node was killed, until another server answers. No question is
-/// refused. A resolver that repeats its question after [`RETRY`] gets an answer to the second one.
+/// refused, except one that is sent while the agent removes the killed server: entries of connection tracking go after the rules.
+/// A resolver that repeats its question after [`RETRY`] gets an answer to the second one.
 fn one_retry(client: &Namespace) {
     let socket = client.inside(|| UdpSocket::bind("0.0.0.0:0").unwrap());
     socket.connect((ADDRESS, 53)).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let begun = Instant::now();
-    let mut answer = [0; 512];
+    let (mut answer, mut refused) = ([0; 512], 0);
     loop {
-        socket.send(&question(7, NAME.0)).expect("no question is refused");
-        match socket.recv(&mut answer) {
+        match socket.send(&question(7, NAME.0)).and_then(|_| socket.recv(&mut answer)) {
             Ok(size) => {
                 assert!(size > 12);
                 break;
             }
-            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "no question is refused"),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => refused += 1,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
         }
+        assert!(refused <= 1, "{refused} questions are refused");
         assert!(begun.elapsed() < RETRY, "no server has answered after {:?}", begun.elapsed());
     }
     println!("another server answered {} after {:?}", client.name(), begun.elapsed());
