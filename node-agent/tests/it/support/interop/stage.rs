@@ -111,7 +111,7 @@ fn set_up<const N: usize>(namespace: &Namespace, interface: &str, addresses: [&s
     for address in addresses {
         // Even without duplicate address detection, the kernel makes an IPv6 address usable a moment later, except with this flag.
         let flag: &[&str] = if address.contains(':') { &["nodad"] } else { &[] };
-        namespace.ip(&[&["addr", "add", address, "dev", interface], flag].concat());
+        namespace.ip(&[&["addr", "add", address, "dev", interface][..], flag].concat());
     }
     namespace.ip(&["link", "set", interface, "up"]);
 }
