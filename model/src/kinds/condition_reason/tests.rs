@@ -17,6 +17,6 @@ fn only_healthy_states_need_no_action() {
                     NothingToAnnounce Announced RoutedExternally Announceable NodesFound PeersFound Ready \
                     Reporting Verified ServiceFound Selected NodesSelected Named NamesAnswered HasNames BackendsFound RoutesAttached \
                     CertificatesFound Programmed InValidity Issued Referenced Free BlocksFree BlocksGiven Attached WorkloadsSelected \
-                    Established";
+                    EnforcedOnAllNodes Established";
     assert_eq!(healthy.join(" "), expected);
 }
