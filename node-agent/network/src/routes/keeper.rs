@@ -261,7 +261,8 @@ fn ipip_rival(links: &BTreeMap<u32, FoundLink>) -> Option<String> {
 
 fn rival_failure(rival: &str) -> String {
     format!(
-        "the device {rival} of another program receives the IPIP packets of all machines, so {} cannot be used beside it. Remove or          set down {rival} if nothing uses it, or choose `encapsulation: Vxlan` for the WorkloadNetwork",
+        "the device {rival} of another program receives the IPIP packets of all machines, so {} cannot be used beside it. Remove or \
+         set down {rival} if nothing uses it, or choose `encapsulation: Vxlan` for the WorkloadNetwork",
         TunnelKind::Ipip.device()
     )
 }
