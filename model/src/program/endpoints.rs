@@ -25,6 +25,8 @@ pub(super) struct SelectedEndpoints {
     here: Targets,
     /// Number of endpoints of the port on all nodes that can receive connections.
     count: usize,
+    /// Number of endpoints of the port on all nodes with a weight above 0, in any condition.
+    known: usize,
     /// Addresses of used endpoints that run, or may run, on this node. Such an endpoint can reach itself
     /// through the Service.
     hairpins: BTreeSet<IpAddr>,
@@ -60,6 +62,7 @@ impl SelectedEndpoints {
             anywhere: targets(port, &near),
             here: targets(port, &here),
             count: all.len(),
+            known: of_family.len(),
             leaving: leaving(port, family),
         }
     }
@@ -68,9 +71,11 @@ impl SelectedEndpoints {
         self.family
     }
 
-    /// Returns true if at least two endpoints of the port on any nodes can receive connections.
+    /// Returns true if an endpoint of the port can receive connections, and the port has others, in any condition. The answer stays
+    /// the same when a health check removes the second to last one, so that nothing changes at that moment for datagrams on
+    /// their way to it.
     pub(super) const fn has_several(&self) -> bool {
-        self.count > 1
+        self.count > 0 && self.known > 1
     }
 
     /// Returns the draining targets, whose established connections may continue.

@@ -282,8 +282,9 @@ fn traffic_distribution_prefers_near_endpoints_and_falls_back() {
 }
 
 /// Refused datagrams are repeated at another endpoint if a health check removes the one that refused them, also if the node
-/// prefers its own endpoint; not with a single usable endpoint, without a health check, or with policy Local, where no other
-/// endpoint takes its place.
+/// prefers its own endpoint; not with a single endpoint, without a usable one, without a health check, or with policy Local, where
+/// no other endpoint takes its place. The answer is the same before and after the removal of one of two endpoints: datagrams
+/// that still reach the removed one must not be refused.
 #[test]
 fn datagrams_fail_over_if_a_health_check_leaves_another_endpoint() {
     let fails_over = |spec: Value, endpoints: Value| {
@@ -309,7 +310,8 @@ fn datagrams_fail_over_if_a_health_check_leaves_another_endpoint() {
     assert!(!fails_over(json!({ "healthCheck": null }), two()));
     assert!(!fails_over(json!({ "internalTrafficPolicy": "Local" }), two()));
     assert!(!fails_over(json!({}), json!([endpoint("10.1.1.1", "n1")])));
-    assert!(!fails_over(json!({}), json!([endpoint("10.1.1.1", "n1"), unready])));
+    assert!(fails_over(json!({}), json!([endpoint("10.1.1.1", "n1"), unready])));
+    assert!(!fails_over(json!({}), json!([unready, unready])));
     assert!(!fails_over(json!({}), json!([endpoint("10.1.1.1", "n1"), other_family])));
 }
 
