@@ -35,7 +35,7 @@ use model::{
             Condition, GatewayStatus, HttpRouteStatus, NodeCounts, NodeStatus, ServiceStatus, TlsRouteStatus,
         },
     },
-    policy::index::policy_key,
+    policy::set::PolicyKey,
     primitives::{
         http_object_key::HttpObjectKey,
         name::Name,
@@ -156,7 +156,7 @@ impl ObjectRenderer<'_> {
 
     /// Returns the status of a NetworkPolicy; `None` if the object is of another kind.
     pub(crate) fn network_policy(&self, object: &Object) -> Option<NetworkPolicyStatus> {
-        let key = policy_key(object)?;
+        let key = PolicyKey::of(object)?;
         let Published { policy, epoch, .. } = self.view.published();
         let wanted = Position { epoch: *epoch, revision: object.metadata.revision() };
         Some(network_policy_status(policy, &key, wanted, self.nodes()))

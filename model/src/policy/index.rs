@@ -29,7 +29,10 @@ use crate::{
         selector::Selector,
         workload::{WorkloadPhase, WorkloadSpec},
     },
-    primitives::{name::Namespace, quantity::Revision},
+    primitives::{
+        name::{Name, Namespace},
+        quantity::Revision,
+    },
 };
 
 /// Maximum number of rules of a set, because nodes receive a set as one line and evaluate all its rules. A workload with more
@@ -113,7 +116,7 @@ impl PolicyIndex {
     pub fn of(snapshot: &Snapshot) -> Self {
         let (mut index, mut touched) = (Self::default(), BTreeSet::new());
         for object in snapshot.list(Kind::NetworkPolicy, None, None) {
-            if let (Some(key), Some(spec)) = (policy_key(object), object.as_network_policy()) {
+            if let (Some(key), Some(spec)) = (PolicyKey::of(object), object.as_network_policy()) {
                 index.replace_policy(snapshot, &key, Some(spec), &mut touched);
             }
         }
@@ -137,7 +140,7 @@ impl PolicyIndex {
                     touched.extend(with.flatten().cloned());
                 }
             }
-            if let (Some(key), Some(spec)) = (policy_key(object), object.as_network_policy()) {
+            if let (Some(key), Some(spec)) = (PolicyKey::of(object), object.as_network_policy()) {
                 let spec = Some(spec).filter(|_| *kind != ChangeKind::Deleted);
                 self.replace_policy(after, &key, spec, &mut touched);
             }
@@ -170,6 +173,17 @@ impl PolicyIndex {
     /// Returns the workloads that a policy selects, in the order of their keys.
     pub fn selected_by(&self, policy: &PolicyKey) -> impl Iterator<Item = &WorkloadKey> {
         self.selected.get(policy).into_iter().flatten()
+    }
+
+    /// Returns the policies that select a workload on some of the nodes `on`, in the order of their keys. The cost is that of all
+    /// workloads which a policy selects.
+    #[must_use]
+    pub fn policies_on(&self, on: &BTreeSet<&Name>) -> BTreeSet<&PolicyKey> {
+        let is_on = |entry: &&Arc<WorkloadEntry>| {
+            let node = entry.form.as_ref().and_then(|form| form.node.as_ref());
+            node.is_some_and(|node| on.contains(node))
+        };
+        self.workloads.values().filter(is_on).flat_map(|entry| &entry.policies).collect()
     }
 
     /// Returns the policies that select a workload for a direction, in the order of their keys.
@@ -479,13 +493,6 @@ impl PolicyIndex {
 enum Count {
     Add,
     Remove,
-}
-
-/// Returns the key of a NetworkPolicy; `None` for an object of another kind.
-#[must_use]
-pub fn policy_key(object: &Object) -> Option<PolicyKey> {
-    object.as_network_policy()?;
-    Some(PolicyKey { namespace: object.metadata.namespace.clone()?, name: object.metadata.name.clone() })
 }
 
 fn workload_key(object: &Object) -> Option<WorkloadKey> {

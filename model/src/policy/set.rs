@@ -9,7 +9,11 @@ use utoipa::ToSchema;
 
 use super::node_policy::Direction;
 use crate::{
-    kinds::{attachment::WorkloadKey, service::Protocol},
+    kinds::{
+        attachment::WorkloadKey,
+        resource::{Kind, Object, ObjectKey},
+        service::Protocol,
+    },
     primitives::{
         name::{Name, Namespace, parse_namespaced},
         quantity::Revision,
@@ -103,6 +107,25 @@ pub struct PolicyKey {
     pub namespace: Namespace,
     /// Name of the NetworkPolicy.
     pub name: Name,
+}
+
+impl PolicyKey {
+    /// Returns the key of a NetworkPolicy; `None` for an object of another kind.
+    #[must_use]
+    pub fn of(object: &Object) -> Option<Self> {
+        object.as_network_policy()?;
+        Some(Self { namespace: object.metadata.namespace.clone()?, name: object.metadata.name.clone() })
+    }
+
+    /// Returns the key of the NetworkPolicy among the objects of all kinds.
+    #[must_use]
+    pub fn object_key(&self) -> ObjectKey {
+        ObjectKey {
+            kind: Kind::NetworkPolicy,
+            namespace: Some(self.namespace.clone()),
+            name: self.name.clone(),
+        }
+    }
 }
 
 impl fmt::Display for PolicyKey {

@@ -1,6 +1,6 @@
 //! Computation of the overview from the statuses of all objects, with `model::overview`.
 
-use std::{sync::Arc, time::Instant};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use model::{
     kinds::resource::{Kind, Object, ServiceKey},
@@ -168,12 +168,7 @@ fn gather_others(
             network_room(snapshot, &object.metadata.name, spec, &view.published().network.service_cidrs);
         findings.extend(others::workload_network(object, &room));
     }
-    if view.table().views().iter().any(others::lacks_policy) {
-        for object in snapshot.list(Kind::NetworkPolicy, None, None) {
-            let status = renderer.network_policy(object);
-            findings.extend(status.and_then(|status| others::network_policy(object, &status)));
-        }
-    }
+    findings.extend(policies_not_enforced(view, renderer));
     let silent: Vec<Name> = app.observations.nodes.gone().held.iter().cloned().collect();
     findings.extend(others::too_many_silent(&silent));
     let guard = app.observations.health.guard();
@@ -184,6 +179,23 @@ fn gather_others(
     }
     let dns_servers = app.dns_server_problems();
     findings.extend(dns_servers.iter().filter_map(|(name, problems)| others::dns_server(name, problems)));
+}
+
+/// Returns the findings of the NetworkPolicies that select Workloads on Nodes which do not enforce network policy; the others have
+/// none.
+fn policies_not_enforced(view: &View<'_>, renderer: &ObjectRenderer<'_>) -> Vec<StatusFinding> {
+    let views = view.table().views();
+    let lacking: BTreeSet<_> =
+        views.iter().filter(|node| others::lacks_policy(node)).map(|node| node.name).collect();
+    if lacking.is_empty() {
+        return Vec::new();
+    }
+    let Published { policy, snapshot, .. } = view.published();
+    let judged = policy.policies_on(&lacking).into_iter().filter_map(|key| {
+        let object = snapshot.get(&key.object_key())?;
+        others::network_policy(object, &renderer.network_policy(object)?)
+    });
+    judged.collect()
 }
 
 fn explain_rows(findings: &[StatusFinding], services: &mut [Arc<ServiceRow>], nodes: &mut [NodeRow]) {

@@ -92,8 +92,8 @@ pub fn network_policy(object: &Object, status: &NetworkPolicyStatus) -> Option<S
     Some(found)
 }
 
-/// Returns true if a node does not enforce network policy for all connections, so that the policies have to be judged one by
-/// one.
+/// Returns true if a node does not enforce network policy for all connections, so that the policies of its Workloads have to be
+/// judged one by one.
 #[must_use]
 pub fn lacks_policy(view: &NodeView<'_>) -> bool {
     let policy = view.report.and_then(|report| report.policy.as_ref());

@@ -4,17 +4,21 @@ mod naive;
 mod property;
 mod table;
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use model::{
     admission::admit::{Operation, Request},
     cluster::{change::Commit, snapshot::Snapshot},
-    kinds::resource::ObjectKey,
+    kinds::{
+        attachment::WorkloadKey,
+        resource::{Kind, ObjectKey},
+    },
     policy::{
         index::{PolicyChanges, PolicyIndex},
         node_policy::{Attempt, AttemptProtocol, NodePolicy, PolicyVerdict},
+        set::PolicyKey,
     },
-    primitives::quantity::Timestamp,
+    primitives::{name::Name, quantity::Timestamp},
 };
 use serde_json::{Value, json};
 
@@ -91,6 +95,21 @@ impl Policies {
             let expected = naive::accepts(&self.cluster.snapshot, &attempt);
             assert_eq!(is_accepted, expected, "{attempt:?}");
         }
+        for node in ["n1", "n2", "n3"] {
+            let node: Name = node.parse().unwrap();
+            self.check_node(&node);
+        }
+    }
+
+    /// Compares the policies of a node with those that select a workload there.
+    fn check_node(&self, node: &Name) {
+        let is_there = |key: &WorkloadKey| {
+            self.index.workload(key).is_some_and(|workload| workload.node.as_ref() == Some(node))
+        };
+        let objects = self.cluster.snapshot.list(Kind::NetworkPolicy, None, None);
+        let all: Vec<_> = objects.filter_map(PolicyKey::of).collect();
+        let expected = all.iter().filter(|policy| self.index.selected_by(policy).any(is_there)).collect();
+        assert_eq!(self.index.policies_on(&BTreeSet::from([node])), expected, "{node}");
     }
 }
 

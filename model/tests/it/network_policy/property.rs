@@ -114,17 +114,18 @@ fn a_workload() -> impl Strategy<Value = Value> {
         select(&["Running", "Running", "Pending", "Succeeded", "Terminating", "Failed"]),
         select(&["web", "serve-80-tcp", "serve-81-udp"]),
         80_u16..83,
-        prop::bool::weighted(0.8),
+        prop::option::weighted(0.8, select(&["n1", "n2"])),
     );
-    parts.prop_map(|(namespace, name, pod, tier, phase, port, number, has_node)| {
+    parts.prop_map(|(namespace, name, pod, tier, phase, port, number, node)| {
         let mut labels = json!({ "pod": pod });
         if let Some(tier) = tier {
             labels["tier"] = json!(tier);
         }
         let mut found = workload(namespace, name, &labels);
         found["spec"]["phase"] = json!(phase);
-        if !has_node {
-            found["spec"].as_object_mut().unwrap().remove("node");
+        match node {
+            Some(node) => found["spec"]["node"] = json!(node),
+            None => drop(found["spec"].as_object_mut().unwrap().remove("node")),
         }
         let protocol = if port.ends_with("udp") { "UDP" } else { "TCP" };
         found["spec"]["ports"][port] = json!({ "port": number, "protocol": protocol });
