@@ -107,7 +107,7 @@ impl Policies {
             self.index.workload(key).is_some_and(|workload| workload.node.as_ref() == Some(node))
         };
         let objects = self.cluster.snapshot.list(Kind::NetworkPolicy, None, None);
-        let all: Vec<_> = objects.filter_map(PolicyKey::of).collect();
+        let all: Vec<_> = objects.filter_map(|object| PolicyKey::of(object)).collect();
         let expected = all.iter().filter(|policy| self.index.selected_by(policy).any(is_there)).collect();
         assert_eq!(self.index.policies_on(&BTreeSet::from([node])), expected, "{node}");
     }
