@@ -125,16 +125,6 @@ fn f156_a_node_without_ipip_has_a_condition_with_the_remedy() {
         let spec = format!("  cidrs: [10.64.0.0/16]\n  encapsulation: {encapsulation}\n");
         NETWORK.split_once("  cidrs").unwrap().0.to_owned() + &spec
     };
-    let converged = |reason: &str| {
-        wait::until("the condition of the node", || {
-            let node = cluster.object("nodes/node1")?;
-            let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            let found = conditions.into_iter().find(|one| one["type"] == "Converged").unwrap_or_default();
-            anyhow::ensure!(found["reason"] == reason, "{found}");
-            Ok(found)
-        })
-        .unwrap()
-    };
     let has_device = |device: &str| {
         let links = cluster.topology.place("node1").unwrap().run("ip", &["-o", "link"]).unwrap();
         links.contains(&format!(" {device}"))
@@ -144,14 +134,46 @@ fn f156_a_node_without_ipip_has_a_condition_with_the_remedy() {
     cluster.apply(&network("Ipip")).unwrap();
     if has_ipip {
         wait::until_true("the device", || has_device("tg-ipip")).unwrap();
-        converged("Verified");
+        converged(&cluster, "Verified");
     } else {
-        let found = converged("NetworkNotProgrammed");
+        let found = converged(&cluster, "NetworkNotProgrammed");
         let message = found["message"].as_str().unwrap();
         assert!(found["status"] == "False" && message.contains("modprobe ipip"), "{found}");
         assert!(!has_device("tg-ipip"));
     }
     cluster.apply(&network("Vxlan")).unwrap();
     wait::until_true("the device", || has_device("tg-vx")).unwrap();
-    converged("Verified");
+    converged(&cluster, "Verified");
+}
+
+/// Waits until the condition `Converged` of node1 has a reason, and returns it.
+fn converged(cluster: &Cluster, reason: &str) -> Value {
+    wait::until("the condition of the node", || {
+        let node = cluster.object("nodes/node1")?;
+        let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let found = conditions.into_iter().find(|one| one["type"] == "Converged").unwrap_or_default();
+        anyhow::ensure!(found["reason"] == reason, "{found}");
+        Ok(found)
+    })
+    .unwrap()
+}
+
+/// A Node whose kernel forwards no packets is not converged while it has workloads, with the remedy.
+#[test]
+fn a_node_that_does_not_forward_has_a_condition_with_the_remedy() {
+    let cluster = Cluster::start(&Options { nodes: 1, ..Options::default() }).unwrap();
+    cluster.apply(NETWORK).unwrap();
+    let node = cluster.topology.place("node1").unwrap();
+    let set = |value: u8| node.run("sysctl", &["-qw", &format!("net.ipv4.ip_forward={value}")]).unwrap();
+    set(0);
+    let workload = Namespace::new("workload").unwrap();
+    wait::until("the attachment", || {
+        agent(&cluster, "node1", &["attach", "web", "--netns", workload.name()])
+    })
+    .unwrap();
+    let found = converged(&cluster, "NetworkNotProgrammed");
+    let message = found["message"].as_str().unwrap();
+    assert!(found["status"] == "False" && message.contains("`net.ipv4.ip_forward=1`"), "{found}");
+    set(1);
+    converged(&cluster, "Verified");
 }

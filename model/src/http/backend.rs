@@ -128,7 +128,9 @@ pub fn resolve_backend(snapshot: &Snapshot, key: &BackendKey) -> Result<BackendE
     let spec = snapshot.service(&key.service).and_then(|object| object.as_service());
     let mut ports = spec.into_iter().flat_map(|spec| &spec.ports);
     let port = ports.find(|one| one.port == key.port && one.protocol == Protocol::Tcp);
-    match port.and_then(|one| one.app_protocol.as_ref()).map(AppProtocol::as_str) {
+    // Names of protocols are compared without case (RFC 6335 §5.1), so that `HTTPS` never gets requests in plain text.
+    let protocol = port.and_then(|one| one.app_protocol.as_ref()).map(AppProtocol::as_str);
+    match protocol.map(str::to_ascii_lowercase).as_deref() {
         Some("kubernetes.io/h2c") => Ok(endpoints.with_protocol(BackendProtocol::H2c)),
         Some("kubernetes.io/wss" | "https") => Err(BackendProblem::Protocol),
         Some(_) | None => Ok(endpoints),

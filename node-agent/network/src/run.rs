@@ -31,7 +31,7 @@ use crate::{
     attach::{engine::NetworkEngine, gate::AttachGate},
     desired::DesiredNetwork,
     refusals::RecordRefusals,
-    routes::keeper::RoutePass,
+    routes::{forwarding, keeper::RoutePass},
 };
 
 /// Maximum number of waiting requests; further ones are rejected.
@@ -290,7 +290,8 @@ impl Worker {
     /// Returns true if the table is as the last pass left it, and that pass is not long ago.
     fn is_unchanged(&mut self) -> bool {
         let is_recent = self.passed_at.elapsed() < FULL_INTERVAL;
-        let is_unchanged = is_recent && (self.engine.is_idle() || self.engine.check_table());
+        let is_forwarding = forwarding::failure(&self.publish.borrow().passed.plan).is_none();
+        let is_unchanged = is_recent && is_forwarding && (self.engine.is_idle() || self.engine.check_table());
         // The end of a cooldown changes the published state too.
         self.publish_state(None);
         is_unchanged
@@ -340,7 +341,7 @@ impl Worker {
             let (error, others) = (io::Error::from_raw_os_error(*errno), passed.rejected.len() - 1);
             format!("the kernel rejected the route to {route} ({error}), and {others} others")
         });
-        let rejected = passed.failure.clone().or(rejected);
+        let rejected = passed.failure.clone().or(rejected).or_else(|| forwarding::failure(&passed.plan));
         let is_settled = rejected.is_none() && !passed.is_pending;
         self.note(rejected);
         if passed.writes > 0 {

@@ -120,7 +120,7 @@ pub fn gateway(settings: &Settings, grants: &ReferenceGrants, gateway: &Value) -
     let mut listeners = Vec::new();
     let mut conflicts = listener::conflicts(gateway);
     for (index, theirs) in items(gateway, "/spec/listeners").iter().enumerate() {
-        let translated = translated(grants, &namespace, theirs);
+        let translated = translated(grants, gateway, theirs);
         match translated.and_then(|listener| conflicts.remove(&index).map_or(Ok(listener), Err)) {
             Ok(listener) => listeners.push(listener),
             Err((field, message)) => {

@@ -53,6 +53,40 @@ fn f143_a_listener_in_conflict_is_left_out_alone() {
     assert_eq!(reasons, ["HostnameConflict", "ProtocolConflict", "UnsupportedValue"]);
 }
 
+/// A listener whose clients must have certificates is left out, because gateways would serve clients without one. An entry for
+/// its port replaces the default of the Gateway.
+#[test]
+fn f144_a_listener_that_asks_for_client_certificates_is_left_out() {
+    let validation =
+        |mode: &str| json!({ "validation": { "mode": mode, "caCertificateRefs": [{ "name": "ca" }] } });
+    let served = |frontend: Value| {
+        let mut theirs = with(&[
+            listener("web", 80, "HTTP", ""),
+            listener("secure", 443, "HTTPS", ""),
+            listener("other", 8443, "HTTPS", ""),
+            listener("pass", 9443, "TLS", ""),
+        ]);
+        theirs["spec"]["tls"] = json!({ "frontend": frontend });
+        let TranslationResult { documents, .. } = gateway(&settings(), &ReferenceGrants::default(), &theirs);
+        let names = documents.iter().flat_map(|one| one["spec"]["listeners"].as_array().unwrap());
+        let names: Vec<_> = names.map(|one| one["name"].as_str().unwrap().to_owned()).collect();
+        for one in theirs["spec"]["listeners"].as_array().unwrap() {
+            let is_served = names.iter().any(|name| one["name"] == **name);
+            assert_eq!(unaccepted(&theirs, one).is_none(), is_served, "{one}");
+        }
+        names
+    };
+    for mode in ["AllowValidOnly", "AllowInsecureFallback"] {
+        assert_eq!(served(json!({ "default": validation(mode) })), ["web", "pass"]);
+        let per_port = json!([{ "port": 443, "tls": validation(mode) }]);
+        assert_eq!(served(json!({ "default": {}, "perPort": per_port })), ["web", "other", "pass"]);
+    }
+    let without = json!([{ "port": 443, "tls": {} }]);
+    let frontend = json!({ "default": validation("AllowValidOnly"), "perPort": without });
+    assert_eq!(served(frontend), ["web", "secure", "pass"]);
+    assert_eq!(served(json!({ "default": {} })), ["web", "secure", "other", "pass"]);
+}
+
 fn routed(kind: RouteKind, spec: Value, gateway: &Value) -> RouteTranslation {
     let mut spec = spec;
     spec["parentRefs"] = json!([{ "name": "edge" }]);

@@ -106,3 +106,33 @@ async fn an_upload_is_limited_by_its_progress() {
     }
     assert_eq!(gateway.front.metrics.upstream_failures.get(), 0);
 }
+
+/// No request reaches an endpoint of a port whose application protocol includes TLS, in any spelling: it would be in plain text.
+#[tokio::test]
+async fn endpoints_with_tls_get_no_requests_in_plain_text() {
+    let endpoint = TestEndpoint::start().await;
+    let backends = ["https", "HTTPS", "Kubernetes.io/WSS", "http"];
+    let mut objects = Vec::new();
+    let mut rules = Vec::new();
+    for (index, protocol) in backends.iter().enumerate() {
+        let (name, path) = (format!("s{index}"), format!("/{index}"));
+        let mut own = service(&name, &[endpoint.port]);
+        let ports = json!([{"name": "web", "port": 80, "appProtocol": protocol}]);
+        own[0] = object(
+            "Service",
+            &name,
+            &json!({"clusterIP": format!("10.96.0.{}", 10 + index), "ports": ports}),
+        );
+        objects.extend(own);
+        rules.push(
+            json!({"matches": [{"path": {"value": path}}], "backendRefs": [{"name": name, "port": 80}]}),
+        );
+    }
+    objects.push(routes(&json!(rules)));
+    let gateway = TestGateway::start(objects).await;
+    for (index, expected) in ["500", "500", "500", "200"].into_iter().enumerate() {
+        let (head, _) = gateway.get(&format!("/{index}")).await;
+        assert!(head.starts_with(&format!("http/1.1 {expected} ")), "{}: {head}", backends[index]);
+    }
+    assert_eq!(endpoint.requests.load(Ordering::Relaxed), 1);
+}

@@ -1,6 +1,7 @@
 //! Routes and tunnel devices of the workload network in the kernel.
 
 pub mod diff;
+pub(crate) mod forwarding;
 pub mod handover;
 pub mod keeper;
 pub mod parse;

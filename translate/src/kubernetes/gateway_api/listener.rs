@@ -49,7 +49,7 @@ pub fn unresolved(gateway: &Value, listener: &Value, permitted: &BTreeSet<Id>) -
 #[must_use]
 pub fn unaccepted(gateway: &Value, listener: &Value) -> Option<RouteProblem> {
     let grants = ReferenceGrants::default();
-    let Err((field, message)) = translated(&grants, &text(gateway, "/metadata/namespace"), listener) else {
+    let Err((field, message)) = translated(&grants, gateway, listener) else {
         let name = listener.get("name");
         let index = items(gateway, "/spec/listeners").iter().position(|one| one.get("name") == name)?;
         let (field, message) = conflicts(gateway).remove(&index)?;
@@ -65,8 +65,8 @@ pub fn unaccepted(gateway: &Value, listener: &Value) -> Option<RouteProblem> {
 /// protocol beside which theirs is not possible: by their indices, the field and the reason. Listeners for requests have
 /// precedence over those for connections, and then the first one.
 pub(super) fn conflicts(gateway: &Value) -> BTreeMap<usize, (&'static str, String)> {
-    let (grants, namespace) = (ReferenceGrants::default(), text(gateway, "/metadata/namespace"));
-    let is_served = |(_, one): &(usize, &Value)| translated(&grants, &namespace, one).is_ok();
+    let grants = ReferenceGrants::default();
+    let is_served = |(_, one): &(usize, &Value)| translated(&grants, gateway, one).is_ok();
     let mut served: Vec<_> = items(gateway, "/spec/listeners").iter().enumerate().filter(is_served).collect();
     served.sort_by_key(|(_, one)| text(one, "/protocol") == "TLS");
     let (mut protocols, mut names) = (BTreeMap::new(), BTreeSet::new());
@@ -85,15 +85,16 @@ pub(super) fn conflicts(gateway: &Value) -> BTreeMap<usize, (&'static str, Strin
     found
 }
 
-/// Translates a listener.
+/// Translates a listener of a Gateway.
 ///
 /// # Errors
 /// Returns the field and the reason for which it is left out.
 pub(super) fn translated(
     grants: &ReferenceGrants,
-    namespace: &str,
+    gateway: &Value,
     theirs: &Value,
 ) -> Result<Value, (&'static str, String)> {
+    let namespace = text(gateway, "/metadata/namespace");
     let protocol = text(theirs, "/protocol");
     if !["HTTP", "HTTPS", "TLS"].contains(&protocol.as_str()) {
         return Err(("protocol", format!("`{protocol}` is not HTTP, HTTPS or TLS")));
@@ -132,7 +133,11 @@ pub(super) fn translated(
     if let Some(field) = more.into_iter().find(|field| !["mode", "certificateRefs"].contains(field)) {
         return Err(("tls", format!("`{field}` is not supported")));
     }
-    let mut names: Vec<_> = certificates(grants, namespace, tls)
+    if protocol == "HTTPS" && asks_for_client_certificates(gateway, theirs) {
+        let message = "`spec.tls.frontend` of the Gateway asks for certificates of clients, which gateways do not verify";
+        return Err(("tls", message.to_owned()));
+    }
+    let mut names: Vec<_> = certificates(grants, &namespace, tls)
         .into_iter()
         .map(|id| if id.namespace == namespace { id.name } else { copy_name(&id) })
         .collect();
@@ -142,6 +147,19 @@ pub(super) fn translated(
     let refs: Vec<_> = names.iter().map(|name| json!({ "name": name })).collect();
     listener["tls"] = json!({ "certificateRefs": refs });
     Ok(listener)
+}
+
+/// Returns true if a Gateway verifies certificates of clients on the port of a listener, in any mode: an entry for the port in
+/// `spec.tls.frontend.perPort` replaces `spec.tls.frontend.default`.
+fn asks_for_client_certificates(gateway: &Value, listener: &Value) -> bool {
+    let port = listener.get("port").and_then(Value::as_u64);
+    let per_port = items(gateway, "/spec/tls/frontend/perPort").iter();
+    let mut own = per_port.filter(|one| one.get("port").and_then(Value::as_u64) == port);
+    let validation = match own.next() {
+        Some(own) => own.pointer("/tls/validation"),
+        None => gateway.pointer("/spec/tls/frontend/default/validation"),
+    };
+    validation.is_some_and(|validation| !validation.is_null())
 }
 
 /// Returns the Secrets that the TLS settings of a listener name, those of other namespaces only if `grants` allow it.
