@@ -145,6 +145,11 @@ fn f125_unicast_checks_of_a_known_neighbour_are_answered() {
     knock(client, VIP);
     let mac = mac_of(node, "eth0");
     eventually("an entry", || neighbor(client, VIP).is_some());
+    // A check that no packet waits for has the link-local source address, without which the kernel sends none.
+    eventually("a usable link-local address", || {
+        let addresses = client.exec(&["ip", "-6", "addr", "show", "dev", "eth0", "scope", "link"]);
+        addresses.contains("fe80::") && !addresses.contains("tentative")
+    });
     client.exec(&["ip", "neigh", "replace", VIP, "lladdr", &mac.to_string(), "dev", "eth0", "nud", "stale"]);
     client.exec(&["ip", "neigh", "change", VIP, "dev", "eth0", "nud", "probe"]);
     eventually("a reachable neighbour", || {
@@ -305,6 +310,6 @@ fn f125_somebody_else_who_announces_is_heard() {
     two.want(&[VIP], &["eth0"], Duty::Watch);
     assert_eq!(two.conflict().mac, mac_of(first, "eth0"));
     client.ip(&["addr", "add", &format!("{VIP}/64"), "dev", "eth0", "nodad"]);
-    client.exec(&["ndisc6", "-1", "-r", "1", "-w", "100", "-s", VIP, "2001:db8::1", "eth0"]);
+    client.exec(&["ndisc6", "-1", "-r", "20", "-w", "500", "-s", VIP, "2001:db8::1", "eth0"]);
     assert_eq!(one.conflict().mac, mac_of(client, "eth0"));
 }
