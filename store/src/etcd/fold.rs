@@ -59,8 +59,19 @@ pub(super) async fn base(core: &Core) -> Result<Base, StoreError> {
 /// base. Stops after the commit group (commits written in one etcd transaction) that exceeds
 /// [`FOLD_BYTES_MAX`]. Returns the new base.
 pub(super) async fn fold(core: &Core, base: Base) -> Result<Base, StoreError> {
-    let (_, groups) = read::log_from(&core.link, &core.keys, base.revision.next()).await?;
-    let (through, states, commits) = squash(&groups)?;
+    let groups = unfolded(core, &base).await?;
+    write(core, base, &groups).await
+}
+
+/// Reads the commit groups after the base.
+pub(super) async fn unfolded(core: &Core, base: &Base) -> Result<Vec<LogGroup>, StoreError> {
+    Ok(read::log_from(&core.link, &core.keys, base.revision.next()).await?.1)
+}
+
+/// Writes the changes of the commit groups after the base under the objects' keys and moves the base, as [`fold`]
+/// does.
+pub(super) async fn write(core: &Core, base: Base, groups: &[LogGroup]) -> Result<Base, StoreError> {
+    let (through, states, commits) = squash(groups)?;
     let Some(through) = through else { return Ok(base) };
     let mut base = base;
     let (mut operations, mut bytes) = (Vec::new(), 0);

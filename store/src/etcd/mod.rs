@@ -37,6 +37,7 @@ use crate::{
     error::OpenError, group, open::epoch_after,
 };
 
+mod attempt;
 mod figures;
 mod fold;
 mod follow;

@@ -57,7 +57,7 @@ impl From<StoreError> for ReadError {
 }
 
 /// Position (epoch and revision) of the store, with the etcd revision at which it was read.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Head {
     pub(super) position: Position,
     /// Modification revision of the head key in etcd.

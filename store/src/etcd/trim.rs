@@ -23,6 +23,16 @@ const NAMES_AT_ONCE: i64 = 5_000;
 pub(super) async fn trim(core: &Core, base: &Base) -> Result<(), StoreError> {
     // If the cached state (mirror) lags, its limit is older, so that less is deleted.
     let oldest = core.mirror.lock().await.as_ref().and_then(super::mirror::Mirror::oldest);
+    trim_before(core, base, oldest).await
+}
+
+/// Deletes the groups of the change log that end before revision `oldest`, except those that have not been
+/// folded, and the groups of the history that exceed the retention limits.
+pub(super) async fn trim_before(
+    core: &Core,
+    base: &Base,
+    oldest: Option<Revision>,
+) -> Result<(), StoreError> {
     let ([clients, server], floor) = history::outdated(core).await?;
     let mut operations = Vec::new();
     if let Some(oldest) = oldest {

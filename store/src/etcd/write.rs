@@ -1,18 +1,15 @@
 //! Writes commit groups, each by one transaction that compares the etcd key `head` (the store's position:
-//! epoch and revision). The outcome is certain even if etcd's response is lost.
-//!
-//! A transaction whose response is lost may still be in flight. Rewriting the key `head` without a change
-//! increases its version, so that the transaction can no longer succeed (fencing). Then the outcome is known,
-//! and the commit can be retried.
+//! epoch and revision). If etcd's response is lost, `attempt` determines the outcome.
 
 use std::time::Instant;
 
-use etcd_client::{Compare, CompareOp, DeleteOptions, Txn, TxnOp};
-use model::primitives::quantity::{Position, Timestamp};
+use etcd_client::{Compare, CompareOp, DeleteOptions, GetOptions, Txn, TxnOp, TxnResponse};
+use model::primitives::quantity::{Position, Revision, Timestamp};
 use uuid::Uuid;
 
 use super::{
     Core,
+    attempt::{Attempt, Outcome, Reply, Request, SeenEntry, SeenState},
     keys::{Space, end_of, piece},
     link::{Failure, PATIENCE, Retry},
     mirror::{LogGroup, Mirror},
@@ -21,27 +18,14 @@ use super::{
 };
 use crate::{CommitError, StoreError, group::Group, history::EncodedEntry, open::epoch_after};
 
+/// Description of the request that determines the outcome of a commit, for errors.
+const UNCERTAIN: &str = "determine the outcome of a commit in etcd";
+
 /// Encoded values of a commit group, written in the same transaction as the key `head`.
-struct EncodedGroup {
+#[derive(Debug)]
+pub(super) struct EncodedGroup {
     id: String,
     values: Vec<(Space, EncodedValue)>,
-}
-
-/// Outcome of a commit that is known for certain.
-enum Outcome {
-    /// The group was committed at this etcd revision.
-    Landed(i64),
-    /// The group was not committed and can no longer be; contains the current position.
-    Lost(Head),
-}
-
-/// Result of fencing (see the module) a commit whose outcome was unknown.
-enum FencedCommit {
-    /// The commit is known to have succeeded or failed, as the contained outcome states.
-    Known(Outcome),
-    /// The commit did not happen and no longer can. The key `head` has this new version and the same
-    /// position, so that the commit may be repeated.
-    Open(i64),
 }
 
 /// Commits a group whose changes were decided on the state at position `at`. If the outcome is unknown, drops
@@ -83,6 +67,12 @@ pub(super) async fn commit(
             counters.conflicted();
             core.moved_to(head.position);
             Err(CommitError::Stale { current: head.position })
+        }
+        Ok(Outcome::Unknown) => {
+            // The pieces stay, because they may belong to the history of a committed group.
+            *mirror = None;
+            let cause = std::io::Error::other("etcd's history of the commit was compacted");
+            Err(StoreError::unavailable(UNCERTAIN, cause).into())
         }
         Err(error) => {
             *mirror = None;
@@ -144,7 +134,8 @@ fn follow(known: &mut Mirror, head: Head, groups: &[LogGroup]) -> Result<bool, S
     Ok(true)
 }
 
-fn encode(group: &Group) -> EncodedGroup {
+/// Encodes the values of a group under a new unique id.
+pub(super) fn encode(group: &Group) -> EncodedGroup {
     let id = Uuid::now_v7().to_string();
     let mut values = vec![(Space::Log, LogGroup::encode(group))];
     for is_by_server in [false, true] {
@@ -199,7 +190,7 @@ async fn unstage(core: &Core, group: &Group, written: &EncodedGroup) {
     }
 }
 
-/// Executes the transaction of a commit, and determines its outcome by fencing if the response is lost.
+/// Executes the transaction of a commit, and determines its outcome (see `attempt`) if the response is lost.
 async fn land(
     core: &Core,
     at: Position,
@@ -208,96 +199,125 @@ async fn land(
     written: &EncodedGroup,
 ) -> Result<Outcome, StoreError> {
     let mut retry = Retry::new(PATIENCE);
-    let mut head_version = head_version;
+    let mut attempt = Attempt::new(at, group.head(), head_version);
     loop {
-        let failure = match core.link.txn(transaction(core, at, head_version, group, written)).await {
-            Ok(answer) if answer.succeeded() => return Ok(Outcome::Landed(read::revision(&answer))),
-            // This code never repeats the call itself, but a proxy might.
-            Ok(_) => None,
-            Err(failure @ Failure::Lost { .. }) => Some(failure),
-            Err(failure @ (Failure::Refused { .. } | Failure::Compacted { .. })) => {
-                return Err(failure.during("commit to etcd"));
-            }
+        let request = attempt.request();
+        let is_commit = matches!(request, Request::Commit { .. });
+        let action = if is_commit { "commit to etcd" } else { UNCERTAIN };
+        let (reply, failure) = match send(core, at, request, group, written).await {
+            Ok(reply) => (reply, None),
+            Err(SendError::Store(error)) => return Err(error),
+            Err(SendError::Failed(failure)) => match (failure, is_commit) {
+                (failure @ (Failure::Refused { .. } | Failure::Compacted { .. }), true) => {
+                    return Err(failure.during(action));
+                }
+                (Failure::Compacted { .. }, false) => (Reply::Compacted, None),
+                (failure @ (Failure::Lost { .. } | Failure::Refused { .. }), _) => {
+                    (Reply::Lost, Some(failure))
+                }
+            },
         };
-        if failure.is_some() {
+        if failure.is_some() && is_commit {
             core.link.counters.doubted();
         }
-        loop {
-            match fence(core, at, head_version, group, written).await {
-                Ok(FencedCommit::Open(version)) => {
-                    head_version = version;
-                    break;
-                }
-                Ok(FencedCommit::Known(outcome)) => return Ok(outcome),
-                Err(Fence::Failed(failure)) => {
-                    if !retry.again().await {
-                        return Err(failure.during("determine the outcome of a commit in etcd"));
-                    }
-                }
-                Err(Fence::Store(error)) => return Err(error),
-            }
+        if let Some(outcome) = attempt.handle(reply) {
+            return Ok(outcome);
         }
-        if !retry.again().await {
+        // Fencing begins at once; a repeated request waits.
+        let is_again = matches!(attempt.request(), Request::Commit { .. }) || failure.is_some() && !is_commit;
+        if is_again && !retry.again().await {
             let gave_up = failure.unwrap_or_else(|| Failure::Lost {
                 member: "etcd".to_owned(),
                 reason: "the head was rewritten repeatedly".to_owned(),
             });
-            return Err(gave_up.during("commit to etcd"));
+            return Err(gave_up.during(action));
         }
     }
 }
 
-enum Fence {
+/// Reason why a request of a commit has no reply.
+#[derive(Debug)]
+pub(super) enum SendError {
+    /// The call to etcd failed.
     Failed(Failure),
+    /// The store contains unreadable values.
     Store(StoreError),
 }
 
-/// Prevents a commit with unknown outcome from succeeding later, by rewriting the key `head`. Returns the
-/// outcome if the commit has succeeded or `head` has a different position; otherwise the new version of
-/// `head`.
-async fn fence(
+/// Sends one request of a commit to etcd once, without retries.
+pub(super) async fn send(
     core: &Core,
     at: Position,
-    head_version: i64,
+    request: Request,
     group: &Group,
     written: &EncodedGroup,
-) -> Result<FencedCommit, Fence> {
+) -> Result<Reply, SendError> {
     let (head, log) = (core.keys.head(), core.keys.group(Space::Log, group.head()));
-    let txn = Txn::new()
-        .when([Compare::mod_revision(head.clone(), CompareOp::Equal, head_version)])
-        .and_then([TxnOp::put(head.clone(), at.to_string(), None)])
-        .or_else([TxnOp::get(head, None), TxnOp::get(log, None)]);
-    let answer = core.link.txn(txn).await.map_err(Fence::Failed)?;
-    let revision = read::revision(&answer);
-    if answer.succeeded() {
-        return Ok(FencedCommit::Open(revision));
-    }
-    let values = read::values(&answer);
-    let value = |index: usize| values.get(index).and_then(|values| values.first());
-    let head = read::parse_head(value(0), revision).map_err(Fence::Store)?;
-    if let Some(value) = value(1) {
-        let name = format!("the group of commit {}", group.head());
-        let opened = wire::open(value.value()).map_err(|reason| read::unreadable(&name, reason));
-        if opened.map_err(Fence::Store)?.envelope.id == written.id {
-            return Ok(FencedCommit::Known(Outcome::Landed(value.mod_revision())));
+    let expected = |version| [Compare::mod_revision(head.clone(), CompareOp::Equal, version)];
+    let reads = |at: i64| {
+        let past = GetOptions::new().with_revision(at);
+        let (start, end) = (core.keys.group(Space::Log, Revision(0)), core.keys.group_end(Space::Log));
+        let oldest = past.clone().with_range(end).with_limit(1).with_keys_only();
+        [
+            TxnOp::get(head.clone(), Some(past.clone())),
+            TxnOp::get(log, Some(past)),
+            TxnOp::get(start, Some(oldest)),
+        ]
+    };
+    // Revision 0 is the present.
+    let txn = match request {
+        Request::Commit { head_version } => {
+            Txn::new().when(expected(head_version)).and_then(puts(core, at, group, written)).or_else(reads(0))
+        }
+        Request::Fence { head_version } => {
+            let rewrite = TxnOp::put(head.clone(), at.to_string(), None);
+            Txn::new().when(expected(head_version)).and_then([rewrite]).or_else(reads(0))
+        }
+        Request::Read { at } => Txn::new().and_then(reads(at)),
+    };
+    let answer = core.link.txn(txn).await.map_err(SendError::Failed)?;
+    match request {
+        Request::Commit { .. } | Request::Fence { .. } if answer.succeeded() => {
+            Ok(Reply::Written(read::revision(&answer)))
+        }
+        Request::Commit { .. } | Request::Fence { .. } | Request::Read { .. } => {
+            seen(core, group, written, &answer).map(Reply::Seen).map_err(SendError::Store)
         }
     }
-    // The head was rewritten by an earlier fence or by another process's.
-    Ok(if head.position == at {
-        FencedCommit::Open(head.version)
-    } else {
-        FencedCommit::Known(Outcome::Lost(head))
+}
+
+/// Parses the reads of a request of a commit.
+fn seen(
+    core: &Core,
+    group: &Group,
+    written: &EncodedGroup,
+    answer: &TxnResponse,
+) -> Result<SeenState, StoreError> {
+    let revision = read::revision(answer);
+    let values = read::values(answer);
+    let value = |index: usize| values.get(index).and_then(|values| values.first());
+    let entry = value(1).map(|value| {
+        let name = format!("the group of commit {}", group.head());
+        let opened = wire::open(value.value()).map_err(|reason| read::unreadable(&name, reason))?;
+        Ok::<_, StoreError>(SeenEntry {
+            is_own: opened.envelope.id == written.id,
+            version: value.mod_revision(),
+        })
+    });
+    Ok(SeenState {
+        head: read::parse_head(value(0), revision)?,
+        entry: entry.transpose()?,
+        log_start: value(2).and_then(|value| core.keys.last_of(Space::Log, value.key())),
     })
 }
 
-fn transaction(core: &Core, at: Position, head_version: i64, group: &Group, written: &EncodedGroup) -> Txn {
+fn puts(core: &Core, at: Position, group: &Group, written: &EncodedGroup) -> Vec<TxnOp> {
     let last = group.head();
-    let head = core.keys.head();
-    let mut puts = vec![TxnOp::put(head.clone(), Position { revision: last, ..at }.to_string(), None)];
+    let mut puts = vec![TxnOp::put(core.keys.head(), Position { revision: last, ..at }.to_string(), None)];
     for (space, sealed) in &written.values {
         puts.push(TxnOp::put(core.keys.group(*space, last), sealed.value.clone(), None));
     }
-    Txn::new().when([Compare::mod_revision(head, CompareOp::Equal, head_version)]).and_then(puts)
+    puts
 }
 
 /// Starts a new epoch at the current revision.

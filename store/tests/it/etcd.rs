@@ -22,7 +22,7 @@ use crate::suite::{BIRTH, Place, added, at, commit, etcd::Cluster, history::entr
 /// Time limit for every awaited condition; longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let wait = async {
         while !is_so().await {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -31,7 +31,7 @@ async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     assert!(tokio::time::timeout(PATIENCE, wait).await.is_ok(), "{what}");
 }
 
-fn prefix(place: &Place) -> String {
+pub(crate) fn prefix(place: &Place) -> String {
     place.options().etcd.prefix
 }
 
@@ -58,7 +58,7 @@ fn folding() -> Place {
     Place::in_etcd(Cluster::shared(), options, None)
 }
 
-fn large_object(number: u32, revision: u64, bytes: usize) -> Arc<Object> {
+pub(crate) fn large_object(number: u32, revision: u64, bytes: usize) -> Arc<Object> {
     let mut large = Object::clone(&object(number, revision));
     large.metadata.annotations.insert("large".to_owned(), "x".repeat(bytes));
     Arc::new(large)

@@ -11,6 +11,7 @@ mod conformance;
 mod crash;
 mod etcd;
 mod etcd_tls;
+mod lost_reply;
 mod model;
 mod sqlite;
 mod suite;

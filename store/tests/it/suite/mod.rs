@@ -23,6 +23,7 @@ pub(crate) mod audit;
 pub(crate) mod contents;
 pub(crate) mod etcd;
 pub(crate) mod history;
+pub(crate) mod lossy_proxy;
 pub(crate) mod scenarios;
 pub(crate) mod shared;
 pub(crate) mod toy;
