@@ -27,12 +27,12 @@ pub(super) struct Cluster {
     /// Number of leaders at the same time.
     pub(super) leaders: usize,
     /// Rule that is broken, or `None` for the rules of the product.
-    pub(super) broken: Option<Broken>,
+    pub(super) broken: Option<BrokenRule>,
 }
 
 /// Rule of the protocol that a mutant of the model breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Broken {
+pub(super) enum BrokenRule {
     /// A missing log entry counts as a conflict even if the log was trimmed.
     TrimmedIsLost,
     /// A lost reply counts as a conflict, without fencing.
@@ -49,11 +49,11 @@ pub(super) enum Broken {
 
 /// State of etcd, of the processes that use the store, and of the network between them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct State {
-    pub(super) etcd: Etcd,
-    pub(super) writers: Vec<Writer>,
+pub(super) struct ModelState {
+    pub(super) etcd: EtcdModel,
+    pub(super) writers: Vec<WriterModel>,
     /// Requests without a reply that etcd may still execute.
-    pub(super) delayed: Vec<Sent>,
+    pub(super) delayed: Vec<CommitRequest>,
     pub(super) leaders: Vec<Leader>,
     losses: u8,
     /// Reports to the callers of commits.
@@ -62,14 +62,14 @@ pub(super) struct State {
 
 /// Modeled content of etcd.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Etcd {
+pub(super) struct EtcdModel {
     /// Revision of etcd, counted from the creation of the store.
     pub(super) revision: i64,
     /// Oldest etcd revision that can be read.
     compacted: i64,
     pub(super) head: Head,
     /// Groups that were committed, in this order. Contains the log and etcd's history.
-    pub(super) groups: Vec<Landed>,
+    pub(super) groups: Vec<StoredGroup>,
     /// Folded revision, with the version of the key `base`.
     pub(super) base: (u64, i64),
     /// Revision of the newest change in the folded objects.
@@ -82,7 +82,7 @@ pub(super) struct GroupId(pub(super) usize, pub(super) u8);
 
 /// Request of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Sent {
+pub(super) struct CommitRequest {
     pub(super) id: GroupId,
     /// Revision of the position of the decision.
     pub(super) at: u64,
@@ -93,7 +93,7 @@ pub(super) struct Sent {
 
 /// Group that was committed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Landed {
+pub(super) struct StoredGroup {
     pub(super) id: GroupId,
     first: u64,
     pub(super) last: u64,
@@ -103,7 +103,7 @@ pub(super) struct Landed {
 
 /// Process that commits groups.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Writer {
+pub(super) struct WriterModel {
     decided: u8,
     /// Number of groups that were committed or given up.
     finished: usize,
@@ -164,7 +164,7 @@ fn position(revision: u64) -> Position {
     Position { epoch: Epoch(1), revision: Revision(revision) }
 }
 
-impl Etcd {
+impl EtcdModel {
     fn new() -> Self {
         let head = Head { position: position(0), version: 1, at: 1 };
         Self { revision: 1, compacted: 0, head, groups: Vec::new(), base: (0, 1), objects: 0 }
@@ -175,20 +175,20 @@ impl Etcd {
         self.revision
     }
 
-    pub(super) fn log(&self) -> impl Iterator<Item = &Landed> {
+    pub(super) fn log(&self) -> impl Iterator<Item = &StoredGroup> {
         self.groups.iter().filter(|group| group.trimmed_at.is_none())
     }
 
-    pub(super) fn execute(&mut self, broken: Option<Broken>, sent: Sent) -> Reply {
-        let Sent { id, at: before, last, request } = sent;
+    pub(super) fn execute(&mut self, broken: Option<BrokenRule>, sent: CommitRequest) -> Reply {
+        let CommitRequest { id, at: before, last, request } = sent;
         let has_version = |expected| expected == self.head.version;
         match request {
             Request::Commit { head_version }
-                if has_version(head_version) || broken == Some(Broken::CommitWithoutComparison) =>
+                if has_version(head_version) || broken == Some(BrokenRule::CommitWithoutComparison) =>
             {
                 let version = self.next();
                 self.head = Head { position: position(last), version, at: version };
-                self.groups.push(Landed { id, first: before + 1, last, version, trimmed_at: None });
+                self.groups.push(StoredGroup { id, first: before + 1, last, version, trimmed_at: None });
                 Reply::Written(version)
             }
             Request::Fence { head_version } if has_version(head_version) => {
@@ -204,7 +204,7 @@ impl Etcd {
     /// Returns the state of the store as of an etcd revision.
     fn seen(&self, id: GroupId, last: u64, at: i64) -> SeenState {
         let exists =
-            |group: &&Landed| group.version <= at && group.trimmed_at.is_none_or(|trimmed| trimmed > at);
+            |group: &&StoredGroup| group.version <= at && group.trimmed_at.is_none_or(|trimmed| trimmed > at);
         let log = || self.groups.iter().filter(exists);
         let entry = log().rfind(|group| group.last == last);
         let revision = self.groups.iter().rfind(|group| group.version <= at).map_or(0, |group| group.last);
@@ -231,7 +231,7 @@ impl Etcd {
     }
 }
 
-impl State {
+impl ModelState {
     /// Returns the groups that are searched in etcd's history.
     fn searched(&self) -> impl Iterator<Item = GroupId> {
         let searching = self.writers.iter().enumerate().filter(|(_, writer)| writer.is_searching());
@@ -239,35 +239,37 @@ impl State {
     }
 }
 
-impl Writer {
+impl WriterModel {
     /// True if the process searches its group in etcd's history.
     pub(super) fn is_searching(&self) -> bool {
         self.attempt.as_ref().is_some_and(|attempt| matches!(attempt.step, Step::Search(_)))
     }
 
     /// Returns the request of the process `number`.
-    pub(super) fn sent(&self, number: usize) -> Option<Sent> {
+    pub(super) fn sent(&self, number: usize) -> Option<CommitRequest> {
         let attempt = self.attempt.as_ref()?;
         let (at, last) = (attempt.at.revision.0, attempt.last.0);
-        Some(Sent { id: GroupId(number, self.decided), at, last, request: attempt.request() })
+        Some(CommitRequest { id: GroupId(number, self.decided), at, last, request: attempt.request() })
     }
 }
 
 impl Cluster {
     /// Passes a reply to the state machine of a process, and records the report to the caller.
-    fn reply(&self, state: &mut State, writer: usize, reply: Reply) {
+    fn reply(&self, state: &mut ModelState, writer: usize, reply: Reply) {
         let id = GroupId(writer, state.writers[writer].decided);
         let Some(attempt) = &mut state.writers[writer].attempt else { return };
         let mut reply = reply;
-        if let (Some(Broken::EveryEntryIsOwn), Reply::Seen(SeenState { entry: Some(entry), .. })) =
+        if let (Some(BrokenRule::EveryEntryIsOwn), Reply::Seen(SeenState { entry: Some(entry), .. })) =
             (self.broken, &mut reply)
         {
             entry.is_own = true;
         }
         let mut outcome = attempt.handle(reply);
         match (self.broken, attempt.step) {
-            (Some(Broken::TrimmedIsLost), Step::Search(search)) => outcome = Some(Outcome::Lost(search.now)),
-            (Some(Broken::LostReplyIsLost), Step::Fence { .. }) => {
+            (Some(BrokenRule::TrimmedIsLost), Step::Search(search)) => {
+                outcome = Some(Outcome::Lost(search.now))
+            }
+            (Some(BrokenRule::LostReplyIsLost), Step::Fence { .. }) => {
                 outcome = Some(Outcome::Lost(state.etcd.head));
             }
             (_, Step::Commit { .. } | Step::Fence { .. } | Step::Search(_)) => {}
@@ -289,7 +291,7 @@ impl Cluster {
         state.reports.sort_by_key(|(id, _)| (id.0, id.1));
     }
 
-    fn lead(&self, state: &mut State, action: &Action) {
+    fn lead(&self, state: &mut ModelState, action: &Action) {
         let etcd = &mut state.etcd;
         match *action {
             Action::ReadLog(leader) => {
@@ -299,7 +301,7 @@ impl Cluster {
             Action::Fold(leader) => {
                 let Leader::Read { through, base_version } = state.leaders[leader] else { return };
                 state.leaders[leader] = Leader::Idle;
-                if base_version == etcd.base.1 || self.broken == Some(Broken::FoldWithoutComparison) {
+                if base_version == etcd.base.1 || self.broken == Some(BrokenRule::FoldWithoutComparison) {
                     let version = etcd.next();
                     (etcd.base, etcd.objects) = ((through, version), through);
                     state.leaders[leader] = Leader::Folded { base: through, base_version: version };
@@ -324,30 +326,30 @@ impl Cluster {
     }
 }
 
-impl Etcd {
+impl EtcdModel {
     /// Returns the first revision of the log that trimming keeps; groups that end before it are deleted.
-    pub(super) fn trim_before(&self, base: u64, broken: Option<Broken>) -> u64 {
+    pub(super) fn trim_before(&self, base: u64, broken: Option<BrokenRule>) -> u64 {
         let oldest = (self.head.position.revision.0 + 1).saturating_sub(LOG_KEPT);
-        if broken == Some(Broken::TrimBeyondBase) { oldest } else { oldest.min(base + 1) }
+        if broken == Some(BrokenRule::TrimBeyondBase) { oldest } else { oldest.min(base + 1) }
     }
 
     fn trim(&mut self, before: u64) {
         if self.log().any(|group| group.last < before) {
             let at = self.next();
-            let outdated = |group: &&mut Landed| group.trimmed_at.is_none() && group.last < before;
+            let outdated = |group: &&mut StoredGroup| group.trimmed_at.is_none() && group.last < before;
             self.groups.iter_mut().filter(outdated).for_each(|group| group.trimmed_at = Some(at));
         }
     }
 }
 
 impl Model for Cluster {
-    type State = State;
+    type State = ModelState;
     type Action = Action;
 
-    fn init_states(&self) -> Vec<State> {
-        let writer = Writer { decided: 0, finished: 0, attempt: None };
-        vec![State {
-            etcd: Etcd::new(),
+    fn init_states(&self) -> Vec<ModelState> {
+        let writer = WriterModel { decided: 0, finished: 0, attempt: None };
+        vec![ModelState {
+            etcd: EtcdModel::new(),
             writers: vec![writer; self.groups.len()],
             delayed: Vec::new(),
             leaders: vec![Leader::Idle; self.leaders],
@@ -356,7 +358,7 @@ impl Model for Cluster {
         }]
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+    fn actions(&self, state: &ModelState, actions: &mut Vec<Action>) {
         for (number, writer) in state.writers.iter().enumerate() {
             match &writer.attempt {
                 Some(attempt) => {
@@ -390,13 +392,13 @@ impl Model for Cluster {
             }
         }
         // Compaction matters only for a search in the past.
-        let is_searched = state.writers.iter().any(Writer::is_searching);
+        let is_searched = state.writers.iter().any(WriterModel::is_searching);
         if is_searched && state.etcd.compacted < state.etcd.revision {
             actions.push(Action::Compact);
         }
     }
 
-    fn next_state(&self, before: &State, action: Action) -> Option<State> {
+    fn next_state(&self, before: &ModelState, action: Action) -> Option<ModelState> {
         let mut state = before.clone();
         match action {
             Action::Decide(number) => {
@@ -439,11 +441,11 @@ impl Model for Cluster {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        fn landed(state: &State, id: GroupId) -> usize {
+        fn landed(state: &ModelState, id: GroupId) -> usize {
             state.etcd.groups.iter().filter(|group| group.id == id).count()
         }
         vec![
-            Property::always("an acknowledged group is stored exactly once", |_, state: &State| {
+            Property::always("an acknowledged group is stored exactly once", |_, state: &ModelState| {
                 state.reports.iter().all(|(id, report)| match report {
                     Report::Committed { is_version_correct } => {
                         *is_version_correct && landed(state, *id) == 1
@@ -451,13 +453,13 @@ impl Model for Cluster {
                     Report::Conflict | Report::Unknown => true,
                 })
             }),
-            Property::always("a group reported as a conflict is never stored", |_, state: &State| {
+            Property::always("a group reported as a conflict is never stored", |_, state: &ModelState| {
                 state
                     .reports
                     .iter()
                     .all(|(id, report)| *report != Report::Conflict || landed(state, *id) == 0)
             }),
-            Property::always("revisions have no gap and no duplicate", |_, state: &State| {
+            Property::always("revisions have no gap and no duplicate", |_, state: &ModelState| {
                 let mut newest = 0;
                 state.etcd.groups.iter().all(|group| {
                     let follows = group.first == newest + 1;
@@ -465,24 +467,24 @@ impl Model for Cluster {
                     follows
                 }) && state.etcd.head.position.revision.0 == newest
             }),
-            Property::always("a reader finds every commit", |_, state: &State| {
+            Property::always("a reader finds every commit", |_, state: &ModelState| {
                 state.etcd.loaded() == Some(state.etcd.head.position.revision.0)
             }),
-            Property::always("an outcome is unknown only after a compaction", |_, state: &State| {
+            Property::always("an outcome is unknown only after a compaction", |_, state: &ModelState| {
                 state.etcd.compacted > 0 || state.reports.iter().all(|(_, report)| *report != Report::Unknown)
             }),
-            Property::sometimes("a stored group is searched", |_, state: &State| {
+            Property::sometimes("a stored group is searched", |_, state: &ModelState| {
                 state.searched().any(|id| landed(state, id) == 1)
             }),
-            Property::sometimes("a group that was not stored is searched", |_, state: &State| {
+            Property::sometimes("a group that was not stored is searched", |_, state: &ModelState| {
                 state.searched().any(|id| landed(state, id) == 0)
             }),
-            Property::sometimes("an outcome is unknown", |_, state: &State| {
+            Property::sometimes("an outcome is unknown", |_, state: &ModelState| {
                 state.reports.iter().any(|(_, report)| *report == Report::Unknown)
             }),
             Property::sometimes(
                 "a delayed commit is stored after its process stopped",
-                |_, state: &State| {
+                |_, state: &ModelState| {
                     let reported = |id| state.reports.iter().any(|(known, _)| *known == id);
                     let is_active = |id: GroupId| {
                         let writer = &state.writers[id.0];
@@ -525,7 +527,7 @@ fn explore(cluster: Cluster) -> Vec<&'static str> {
 }
 
 /// Returns the model of two processes with one group each, the second of two commits.
-pub(super) fn two_processes(broken: Option<Broken>) -> Cluster {
+pub(super) fn two_processes(broken: Option<BrokenRule>) -> Cluster {
     Cluster { groups: vec![vec![1], vec![2]], decisions_max: 2, losses_max: 2, leaders: 1, broken }
 }
 
@@ -534,7 +536,7 @@ fn commits_are_stored_once_and_reported_correctly() {
     let small = two_processes(None);
     let mut models = vec![
         Cluster { leaders: 2, ..small.clone() },
-        Cluster { groups: vec![vec![1], vec![1]], leaders: 2, ..small.clone() },
+        Cluster { groups: vec![vec![1, 1], vec![1]], ..small.clone() },
         Cluster { groups: vec![vec![1, 1], vec![2]], ..small.clone() },
     ];
     if std::env::var_os("TIDEGATE_SOAK").is_some() {
@@ -549,7 +551,7 @@ fn commits_are_stored_once_and_reported_correctly() {
 
 #[test]
 fn each_broken_rule_is_found() {
-    use Broken::{
+    use BrokenRule::{
         CommitWithoutComparison, EveryEntryIsOwn, FoldWithoutComparison, LostReplyIsLost, TrimBeyondBase,
         TrimmedIsLost,
     };

@@ -20,7 +20,9 @@ use tokio::sync::watch;
 
 use super::{
     Outcome, Reply, Request,
-    model_check::{Action, Cluster, GroupId, LOG_KEPT, Sent, State, Writer, two_processes},
+    model_check::{
+        Action, Cluster, CommitRequest, GroupId, LOG_KEPT, ModelState, WriterModel, two_processes,
+    },
 };
 use crate::{
     etcd::{
@@ -113,8 +115,8 @@ impl Real {
     }
 
     /// Executes the request of a commit. Returns the reply in terms of the model.
-    async fn send(&mut self, sent: &Sent) -> Reply {
-        let Sent { id: GroupId(writer, number), at, last, request } = *sent;
+    async fn send(&mut self, sent: &CommitRequest) -> Reply {
+        let CommitRequest { id: GroupId(writer, number), at, last, request } = *sent;
         let before = self.position(at);
         let encoded = self.groups.entry((writer, number)).or_insert_with(|| {
             let commits: Vec<_> = (at + 1..=last).map(commit).collect();
@@ -135,7 +137,7 @@ impl Real {
     }
 
     /// Executes a step of the model in etcd, except for requests of commits.
-    async fn step(&mut self, before: &State, action: &Action) {
+    async fn step(&mut self, before: &ModelState, action: &Action) {
         match *action {
             Action::ReadLog(leader) => {
                 let base = fold::base(&self.core).await.unwrap();
@@ -166,8 +168,8 @@ impl Real {
         }
     }
 
-    /// Compares what a starting server reads with the model.
-    async fn compare(&self, state: &State) {
+    /// Compares the state that a starting server reads with the model.
+    async fn compare(&self, state: &ModelState) {
         let (loaded, _) = read::load(&self.core.link, &self.core.keys).await.unwrap();
         assert_eq!(loaded.position, self.position(state.etcd.head.position.revision.0));
         let newest = loaded.objects.first().map_or(0, |object| object.metadata.revision().0);
@@ -200,8 +202,8 @@ fn translate(reply: Reply, offset: i64) -> Reply {
     }
 }
 
-/// Removes what a reply to a read of the past does not determine: the version of the head, and the time of the
-/// read.
+/// Removes the parts of a reply that a read of the past does not determine: the version of the head, and the time
+/// of the read.
 fn comparable(request: Request, reply: Reply) -> Reply {
     match (request, reply) {
         (Request::Read { .. }, Reply::Seen(mut seen)) => {
@@ -213,7 +215,7 @@ fn comparable(request: Request, reply: Reply) -> Reply {
 }
 
 /// Returns the request that etcd executes in a step of the model.
-fn executed(state: &State, action: &Action) -> Option<Sent> {
+fn executed(state: &ModelState, action: &Action) -> Option<CommitRequest> {
     match *action {
         Action::Execute(number) | Action::LoseReply(number) => state.writers[number].sent(number),
         Action::ExecuteDelayed(number) => Some(state.delayed[number]),
@@ -242,7 +244,7 @@ async fn run(
         cluster.actions(&state, &mut actions);
         let next = match (prefix.get(steps.len()), &mut random) {
             (Some(action), _) => Some(action.clone()),
-            (None, None) => state.writers.iter().position(Writer::is_searching).map(Action::Execute),
+            (None, None) => state.writers.iter().position(WriterModel::is_searching).map(Action::Execute),
             (None, Some(_)) if actions.is_empty() => None,
             (None, Some(random)) => Some(actions.swap_remove(random.below(actions.len()))),
         };
