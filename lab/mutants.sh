@@ -24,7 +24,7 @@ readonly PARTS=(
   "bgp bgp --lib,--test=it node-agent/bgp/src/rib.rs node-agent/bgp/src/rib/*.rs node-agent/bgp/src/export.rs node-agent/bgp/src/session/*.rs node-agent/bgp/src/wire/errors.rs"
   "planners dataplane,node-agent --tests,--,plan,golden,previews,nftables_state,iptables_state,ipvs_state node-agent/dataplane/src/*/plan.rs"
   "ownership announce,node-agent --tests,--,ownership,machine,owners node-agent/announce/src/l2/machine*.rs node-agent/announce/src/ownership/*.rs"
-  "store store --lib,--test=it store/src/memory.rs store/src/etcd/write.rs"
+  "store store --lib,--test=it store/src/memory.rs store/src/etcd/write.rs store/src/etcd/attempt.rs"
 )
 
 # Programs of this run only: the repository does not depend on the tool.

@@ -2,13 +2,14 @@
 //! partitions, returns and drains, each connected part of the network that has an eligible node has exactly
 //! one owner of the address, and conflicts are short.
 
+mod model_check;
 mod world;
 
 use proptest::prelude::*;
 use world::{DETECTION_MS, World};
 
 /// Event in the simulated cluster, such as a failure or a partition.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Event {
     Kill(usize),
     Return(usize),

@@ -49,6 +49,15 @@ mod sessions;
 
 type Orders = BTreeMap<IpAddr, (u64, Vec<usize>)>;
 
+/// Rule that the simulation breaks, so that a test can show that the failure is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum BrokenRule {
+    /// Nodes receive neither the announcements of others nor replies to their probes.
+    NothingIsHeard,
+    /// Sessions between nodes never fail.
+    SessionsNeverFail,
+}
+
 pub(crate) struct World {
     begin: Instant,
     now: u64,
@@ -67,6 +76,10 @@ pub(crate) struct World {
     bursts: u64,
     gap_since: Option<u64>,
     longest_gap: u64,
+    /// Time since which two nodes of one part announce the first address.
+    overlap_since: Option<u64>,
+    longest_overlap: u64,
+    broken: Option<BrokenRule>,
     /// Node to which a client on side `false` sends packets for each address: the last one from which it
     /// received an announcement.
     client: BTreeMap<IpAddr, usize>,
@@ -161,6 +174,9 @@ impl World {
             bursts: 0,
             gap_since: None,
             longest_gap: 0,
+            overlap_since: None,
+            longest_overlap: 0,
+            broken: None,
             client: BTreeMap::new(),
             client_moves: 0,
         };
@@ -201,9 +217,28 @@ impl World {
         self.longest_gap
     }
 
+    /// Breaks a rule from now on.
+    pub(crate) fn break_rule(&mut self, broken: Option<BrokenRule>) {
+        self.broken = broken;
+    }
+
+    /// Returns the longest time in which two running nodes of one part of the network announced the first
+    /// address, in milliseconds.
+    pub(crate) fn longest_overlap(&self) -> u64 {
+        self.longest_overlap
+    }
+
     /// Asserts that each connected part of the network has at most one owner of the address, and exactly one
     /// if a node in it is eligible.
     pub(crate) fn assert_settled(&self) {
+        if let Some(conflict) = self.unsettled() {
+            panic!("{conflict}");
+        }
+    }
+
+    /// Returns a description of an address that has several owners in a part of the network, or none although a
+    /// node is eligible.
+    pub(crate) fn unsettled(&self) -> Option<String> {
         for address in addresses() {
             for side in [false, true] {
                 let members = (0..self.nodes.len()).filter(|node| self.sides[*node] == side);
@@ -218,17 +253,17 @@ impl World {
                 };
                 let owners: Vec<_> = live.iter().filter(is_owner).collect();
                 let expected = usize::from(live.iter().any(may_be));
-                let seen: Vec<_> = live
-                    .iter()
-                    .filter_map(|node| {
-                        entry(*node).map(|entry| {
-                            (node, entry.ownership.order().clone(), entry.ownership.phase().clone())
-                        })
-                    })
-                    .collect();
-                assert_eq!(owners.len(), expected, "{address}, side {side}, owners {owners:?}: {seen:#?}");
+                if owners.len() != expected {
+                    let state = |node: &usize| {
+                        let entry = entry(*node)?;
+                        Some((*node, entry.ownership.order().clone(), entry.ownership.phase().clone()))
+                    };
+                    let states: Vec<_> = live.iter().filter_map(state).collect();
+                    return Some(format!("{address}, side {side}, owners {owners:?}: {states:#?}"));
+                }
             }
         }
+        None
     }
 
     /// Advances the virtual time by `ms` milliseconds, and handles all events in this period.
@@ -263,13 +298,28 @@ impl World {
     }
 
     fn note_gap(&mut self) {
-        let has_owner = self.owners().iter().any(|owned| owned.contains(&addresses()[0]));
-        if has_owner {
-            self.gap_since = None;
-        } else {
-            let since = *self.gap_since.get_or_insert(self.now);
-            self.longest_gap = self.longest_gap.max(self.now - since);
-        }
+        let now = self.now;
+        let note = |is_so: bool, since: &mut Option<u64>, longest: &mut u64| {
+            if is_so {
+                since.get_or_insert(now);
+            }
+            // An interval that ends now counts too.
+            if let Some(since) = *since {
+                *longest = (*longest).max(now - since);
+            }
+            if !is_so {
+                *since = None;
+            }
+        };
+        let owners = self.owners();
+        let announces = |node: &usize| owners[*node].contains(&addresses()[0]);
+        let has_owner = (0..owners.len()).any(|node| announces(&node));
+        let runs = |node: &usize| announces(node) && self.nodes[*node].paused.is_none();
+        let in_part =
+            |side: bool| (0..owners.len()).filter(|node| self.sides[*node] == side).filter(runs).count();
+        let overlaps = [false, true].into_iter().any(|side| in_part(side) > 1);
+        note(!has_owner, &mut self.gap_since, &mut self.longest_gap);
+        note(overlaps, &mut self.overlap_since, &mut self.longest_overlap);
     }
 
     fn arrive(&mut self, arrival: Arrival) {
@@ -296,6 +346,7 @@ impl World {
                     self.order(node, address, epoch, &candidates, false);
                 }
             }
+            Arrival::Heard { .. } if self.broken == Some(BrokenRule::NothingIsHeard) => {}
             Arrival::Heard { to, from, address } => {
                 let heard = Input::Heard(heard(from));
                 self.hear(to, address, heard);
@@ -383,6 +434,7 @@ impl World {
         let answers = (0..self.nodes.len()).find(|other| {
             let announces = self.nodes[*other].owners.as_ref();
             *other != node
+                && self.broken != Some(BrokenRule::NothingIsHeard)
                 && self.nodes[*other].paused.is_none()
                 && self.sides[*other] == self.sides[node]
                 && announces.is_some_and(|owners| self::owned(owners).contains(&address))
@@ -480,6 +532,9 @@ impl World {
     }
 
     fn set_liveness(&mut self, node: usize, other: usize, liveness: Liveness) {
+        if liveness == Liveness::Down && self.broken == Some(BrokenRule::SessionsNeverFail) {
+            return;
+        }
         let (now, random) = (self.instant(), self.next_random());
         if let Some(owners) = &mut self.nodes[node].owners {
             let pair = Pair { local: node_address(node), peer: node_address(other) };
