@@ -269,6 +269,8 @@ impl World {
     /// Advances the virtual time by `ms` milliseconds, and handles all events in this period.
     pub(crate) fn run(&mut self, ms: u64) {
         let until = self.now + ms;
+        // A change since the last call took effect at this time.
+        self.note_gap();
         for step in 0.. {
             assert!(step < 100_000, "time does not pass at {} ms", self.now);
             let arrival = self.queue.first_key_value().map(|((at, _), _)| *at);
