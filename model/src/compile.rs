@@ -32,7 +32,10 @@ use crate::{
         name::Name,
         quantity::{Port, Revision, Weight},
     },
-    wire::feed::{AddressState, NetworkState, NodeState},
+    wire::{
+        feed::{AddressState, NetworkState, NodeState},
+        workload_network::compile_interfaces,
+    },
 };
 
 /// Compiles one Service with its endpoints to the form that nodes receive. Returns `None` if the Service does
@@ -260,6 +263,7 @@ pub fn node_state(snapshot: &Snapshot, node: &Name, asn: u32) -> NodeState {
         proxy: spec.proxy.clone(),
         workload_cidrs: Some(spec.workload_cidrs.iter().chain(snapshot.blocks_of(node)).copied().collect()),
         bgp: bgp_state(snapshot, node, asn).map(Box::new),
+        interfaces: compile_interfaces(snapshot, node),
     }
 }
 

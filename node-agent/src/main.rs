@@ -318,8 +318,15 @@ fn cleanup(config: &Config, force: bool) -> anyhow::Result<()> {
     let shown = dir.display();
     let remove = || {
         let attachments = network::attach::journal::remove(dir)?;
+        let interfaces = network::attach::declared::file::remove(dir)?;
         let socket = network::serve::remove(&dir.join(SOCKET_FILE))?;
-        Ok::<_, std::io::Error>([journal::remove(dir)?, peer_key::remove(dir)?, attachments, socket])
+        Ok::<_, std::io::Error>([
+            journal::remove(dir)?,
+            peer_key::remove(dir)?,
+            attachments,
+            interfaces,
+            socket,
+        ])
     };
     if lock.is_some() {
         let removed = remove().with_context(|| format!("the saved state in {shown} was not removed"))?;
@@ -384,6 +391,12 @@ fn clean_all(dir: &Path, proxy: &ProxyDefaults) -> anyhow::Result<Vec<String>> {
         Ok(0) => {}
         Ok(count) => lines.push(format!("removed {count} routes and interfaces of workload networks")),
         Err(error) => debug!(%error, "nothing of workload networks can be cleaned up"),
+    }
+    // The saved state has the former settings, and is removed afterwards.
+    let restored = network::cleanup::restore_interfaces(dir)
+        .with_context(|| format!("the interfaces in {} were not restored", dir.display()))?;
+    if restored > 0 {
+        lines.push(format!("restored the settings of {restored} interfaces that Workloads declare"));
     }
     if lines.is_empty() {
         lines.push("nothing of Tidegate was in the kernel".to_owned());

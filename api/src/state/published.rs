@@ -18,6 +18,7 @@ use model::{
     kinds::{
         advertisement::AdvertisementType,
         resource::{Kind, Object, ObjectKey, ServiceKey},
+        workload::WorkloadInterface,
     },
     policy::{index::PolicyIndex, set::ContentId},
     primitives::{
@@ -28,6 +29,7 @@ use model::{
 };
 use store::StoredState;
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use crate::state::{
     change_ring::{Before, Ring},
@@ -70,8 +72,8 @@ pub(crate) struct Published {
     /// Revision of the last change that may affect the BGP settings of Nodes, not counting changes of the Nodes
     /// themselves.
     bgp_changed_at: Revision,
-    /// Revision of the last change of the blocks of each Node, since the start of the server.
-    blocks_changed_at: OrdMap<Name, Revision>,
+    /// Revision of the last change of the blocks and declared interfaces of each Node, since the start of the server.
+    node_networks_changed_at: OrdMap<Name, Revision>,
     /// Default AS number, for Nodes that set none.
     pub(crate) asn: u32,
 }
@@ -120,7 +122,7 @@ impl Published {
             network: Arc::new(network),
             network_changed_at: position.revision,
             bgp_changed_at: position.revision,
-            blocks_changed_at: OrdMap::new(),
+            node_networks_changed_at: OrdMap::new(),
             asn: cluster.asn(),
             snapshot,
         }
@@ -135,8 +137,8 @@ impl Published {
     pub(crate) fn node_state_after(&self, node: &Name, revision: Revision) -> Option<NodeState> {
         let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
         let changed_at = self.snapshot.get(&key).map(|object| object.metadata.revision())?;
-        let blocks_changed_at = self.blocks_changed_at.get(node).copied().unwrap_or_default();
-        let changed_at = changed_at.max(self.bgp_changed_at).max(blocks_changed_at);
+        let networks_changed_at = self.node_networks_changed_at.get(node).copied().unwrap_or_default();
+        let changed_at = changed_at.max(self.bgp_changed_at).max(networks_changed_at);
         (changed_at > revision).then(|| self.node_state(node))
     }
 
@@ -200,7 +202,7 @@ impl Published {
         recompile(&mut next.blocks, &next.snapshot, blocks);
         recompile(&mut next.policy_sets, &next.policy, touched_policy.sets);
         recompile(&mut next.policy_workloads, &next.policy, touched_policy.workloads);
-        next.blocks_changed_at.extend(nodes);
+        next.node_networks_changed_at.extend(nodes);
         if let Some(revision) = network_input_at {
             let network = with_constants(network(&next.snapshot), &next.network);
             if network != *next.network {
@@ -218,7 +220,7 @@ impl Published {
 struct TouchedNetworks {
     networks: Vec<(Name, Revision)>,
     blocks: Vec<(IpNet, Revision)>,
-    /// Nodes whose own blocks have changed.
+    /// Nodes whose own blocks or declared interfaces have changed.
     nodes: Vec<(Name, Revision)>,
 }
 
@@ -234,6 +236,15 @@ impl TouchedNetworks {
             let old = before.get(&object.key()).and_then(|old| old.as_block());
             self.nodes.extend(old.map(|old| (old.node.clone(), revision)));
         }
+        if object.as_workload().is_some() {
+            let key = object.key();
+            let [old, new] =
+                [before, after].map(|state| state.get(&key).and_then(|object| declared_interface(object)));
+            if old != new {
+                let nodes = [old, new].into_iter().flatten().map(|(node, ..)| (node.clone(), revision));
+                self.nodes.extend(nodes);
+            }
+        }
         if let Some(node) = object.as_node() {
             let old = before.get(&object.key()).and_then(|old| old.as_node());
             if old.is_none_or(|old| old.addresses != node.addresses) {
@@ -242,6 +253,14 @@ impl TouchedNetworks {
             }
         }
     }
+}
+
+/// Returns the part of a Workload that its Node receives with the interfaces: the Node, the interface, the addresses and the
+/// identifier.
+fn declared_interface(object: &Object) -> Option<(&Name, &WorkloadInterface, &[IpAddr], Option<Uuid>)> {
+    let spec = object.as_workload()?;
+    let (node, interface) = (spec.node.as_ref()?, spec.interface.as_deref()?);
+    Some((node, interface, spec.addresses.as_slice(), object.metadata.uid))
 }
 
 /// Workloads and sets of network policy that commits affect, with the revisions of the commits.

@@ -13,6 +13,7 @@ mod clock;
 mod coexistence;
 mod compose;
 mod crash;
+mod declared_interfaces;
 mod default_check;
 mod discovery;
 mod disk;

@@ -33,10 +33,5 @@ pub(crate) const NOT_PROVED: &[(&str, &str)] = &[
     ("F128", "The status of the pool has the warning; preflight lists the networks only."),
     ("F137", "A statement of the documentation."),
     ("F148", "No test limits the time in every mode."),
-    (
-        "F150",
-        "A request to the agent makes the interface, and the agent writes the record; a record alone has no effect.",
-    ),
-    ("F159", "The routes to the tap and to the host interface are set by hand."),
     ("F168", "Workloads of a Node with an expired lease leave only if other Nodes find them unhealthy."),
 ];

@@ -37,6 +37,7 @@ mod entropy;
 mod families;
 mod guard;
 mod health;
+mod interfaces;
 mod issuance;
 mod networks;
 mod pools;
@@ -434,7 +435,8 @@ fn settle(
         // The search starts at a point derived from the name alone, so that a dry run returns the same values
         // as the write.
         let mut random = entropy::Random::of_name(&staged_object.key.to_store_key());
-        let found = staged_object.check(|_, object, found| {
+        let found = staged_object.check(|old, object, found| {
+            interfaces::check(working, old, object, found);
             if let Spec::Service(spec) = &mut object.spec {
                 service::allocate(working, config, spec, &mut random, found);
             }

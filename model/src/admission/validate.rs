@@ -18,6 +18,7 @@ use crate::{
 pub(crate) mod bgp;
 mod dns_zone;
 mod endpoints;
+mod interface;
 mod network_policy;
 mod node;
 mod pool;

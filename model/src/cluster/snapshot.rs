@@ -31,6 +31,7 @@ use crate::{
     },
     kinds::{
         address_pool::AddressRange,
+        attachment::WorkloadKey,
         endpoint_health::{EndpointHealthSpec, record_key},
         maintenance::Maintenance,
         metadata::Labels,
@@ -438,6 +439,8 @@ impl Snapshot {
                 if let Some(node) = &spec.node {
                     entry.set(&mut self.workloads_by_node, node.clone(), key.clone());
                 }
+                let workload = WorkloadKey { namespace: namespace.clone(), name: key.name.clone() };
+                self.networks.index_workload(&workload, spec, entry);
                 for (label, value) in &object.metadata.labels {
                     entry.set(
                         &mut self.workloads_by_label,

@@ -17,6 +17,9 @@ pub const CONTAINER_ID_LENGTH_MAX: usize = 128;
 /// Maximum number of addresses of an Attachment: one per IP family.
 pub const ATTACHMENT_ADDRESSES_MAX: usize = 2;
 
+/// Maximum length of the message of an [`InterfaceFault`] in bytes.
+pub const FAULT_MESSAGE_LENGTH_MAX: usize = 1024;
+
 /// Record of an Attachment of a workload to a node. Maintained by the server from the reports of the Node's agent;
 /// clients cannot write it. The name of the record is the name of the Node, a dot, and an id of the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -24,13 +27,14 @@ pub const ATTACHMENT_ADDRESSES_MAX: usize = 2;
 pub struct AttachmentSpec {
     /// Name of the Node that has the interface.
     pub node: Name,
-    /// Name of the WorkloadNetwork from which the addresses are. Absent for kind `Host`.
+    /// Name of the WorkloadNetwork from which the addresses are. Absent for kind `Host` with addresses of the Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Name>,
     /// Workload with the addresses, as `namespace/name`.
     #[schema(value_type = String)]
     pub workload: WorkloadKey,
-    /// Kind of the interface: `Veth` (pair of a container), `Tap` (of a virtual machine) or `Host` (of the node itself).
+    /// Kind of the interface: `Veth` (pair of a container), `Tap` (of a virtual machine) or `Host` (another interface of
+    /// the node).
     pub kind: AttachmentKind,
     /// Name of the interface that the workload sees, at most 15 bytes, such as `eth0`.
     #[schema(max_length = 15)]
@@ -55,17 +59,47 @@ pub struct AttachmentSpec {
     /// True if the Workload was created together with the Attachment. The Workload is deleted with the Attachment.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub owns_workload: bool,
+    /// True if the Workload declares the interface in `spec.interface`; false if a request to the agent made the
+    /// Attachment. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub declared: bool,
+    /// Reason why a declared interface is not configured. Absent if it is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<InterfaceFault>,
 }
 
-/// Kind of the interface of an Attachment: `Veth` (pair of a container), `Tap` (of a virtual machine) or `Host` (of the
-/// node itself).
+/// Reason why the agent has not configured a declared interface.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct InterfaceFault {
+    /// Reason, as a stable identifier.
+    pub reason: InterfaceFaultReason,
+    /// Description of the cause with a remedy, at most 1024 bytes.
+    #[schema(max_length = 1024)]
+    pub message: String,
+}
+
+/// Reason why a declared interface is not configured: `Missing` (it does not exist, and is configured when it does),
+/// `Refused` (the agent does not change it) or `Failed` (the kernel rejected a change).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+pub enum InterfaceFaultReason {
+    /// The interface, or the network namespace of a `Veth`, does not exist.
+    Missing,
+    /// The agent does not change the interface, because the Node itself needs it or it is of another kind.
+    Refused,
+    /// The kernel rejected a change, which the agent repeats.
+    Failed,
+}
+
+/// Kind of the interface of an Attachment: `Veth` (pair of a container), `Tap` (of a virtual machine) or `Host` (another
+/// interface of the node).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 pub enum AttachmentKind {
     /// Pair of virtual Ethernet interfaces, one end of which is in the network namespace of the workload.
     Veth,
     /// TAP interface of a virtual machine.
     Tap,
-    /// Interface of the node itself, with an address of the Node.
+    /// Interface of the node itself: with an address of the Node or, if it is declared, with the Workload behind it.
     Host,
 }
 

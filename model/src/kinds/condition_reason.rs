@@ -467,18 +467,25 @@ pub enum ConditionReason {
     /// All selected Nodes have blocks of the WorkloadNetwork, or a Node has the block.
     BlocksGiven,
     /// The Node assigns no further addresses of the block, which is released when no Attachment uses it.
-    #[strum(
-        message = "Wait until the workloads have ended, or let the WorkloadNetwork select the Node again."
-    )]
+    #[strum(message = "Wait until the workloads have ended, or let the network select the Node again.")]
     Draining,
     /// The block has been released, and no other Node gets it before the end of its cooldown.
     #[strum(message = "Wait for the end of the cooldown (`spec.cooldownSeconds` of the WorkloadNetwork).")]
     CoolingDown,
-    /// The Workload of the Attachment exists and has its addresses.
+    /// The Workload of the Attachment exists and has its addresses, or its declared interface is configured.
     Attached,
     /// The Workload of the Attachment does not exist or has other addresses.
     #[strum(message = "Write the addresses of the Attachment to `spec.addresses` of the Workload.")]
     NotAttached,
+    /// The agent of the Node has not configured the interface that the Workload declares yet.
+    #[strum(message = "See the message. The agent must have a block and a version that receives the field.")]
+    InterfacePending,
+    /// The interface, or its network namespace, does not exist on the Node.
+    #[strum(message = "Create it, or correct `spec.interface`. The agent configures it when it appears.")]
+    InterfaceMissing,
+    /// The agent does not change the interface, because the Node itself needs it or it is of another kind.
+    #[strum(message = "Declare another interface, or remove its addresses and default routes from the Node.")]
+    InterfaceRefused,
     /// The NetworkPolicy selects no Workload.
     #[strum(message = "Label Workloads of the namespace, or change `spec.selector`.")]
     NoWorkloadsSelected,

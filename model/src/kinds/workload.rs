@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    kinds::{endpoint_set::yes, maintenance::Maintenance, service::Protocol},
+    kinds::{
+        attachment::AttachmentKind, endpoint_set::yes, maintenance::Maintenance, service::Protocol,
+        workload_network::DeclarableInterfaces,
+    },
     primitives::{
         name::{Label, Name},
         quantity::{Port, Weight},
@@ -17,6 +20,10 @@ use crate::{
 pub const WORKLOAD_ADDRESSES_MAX: usize = 2;
 /// Maximum number of named ports of a Workload.
 pub const WORKLOAD_PORTS_MAX: usize = 100;
+/// Maximum length of the name of a network namespace in bytes.
+pub const NETWORK_NAMESPACE_LENGTH_MAX: usize = 64;
+/// Maximum number of Workloads of one Node that declare an interface. The agent receives all of them in one frame.
+pub const INTERFACES_OF_NODE_MAX: usize = 256;
 
 /// Desired state of a Workload: an addressable instance, such as a container, VM or process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -56,6 +63,46 @@ pub struct WorkloadSpec {
     /// Drain or maintenance of the Workload. Absent while the Workload is in service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<Box<Maintenance>>,
+    /// Interface of `node` that its agent configures for the Workload, such as the TAP interface of a virtual machine.
+    /// The agent adds the routes to `addresses`, or assigns addresses if there are none. Default: no interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<Box<WorkloadInterface>>,
+}
+
+/// Interface of a Node that the agent configures for a Workload. The WorkloadNetwork must permit it in `interfaces`, and
+/// the namespace of the Workload in `namespaces`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WorkloadInterface {
+    /// Name of the WorkloadNetwork of the addresses of the Workload.
+    pub network: Name,
+    /// Kind of the interface: `Tap` (TAP interface of a virtual machine, which exists on the Node), `Host` (another
+    /// interface of the Node, behind which the Workload is) or `Veth` (pair that the agent creates for a container).
+    pub kind: AttachmentKind,
+    /// Name of the interface, from 1 to 15 letters, digits, `_`, `.` and `-`: on the Node or, for `Veth`, in the
+    /// network namespace. Names that begin with `tg` are reserved for the agent.
+    #[schema(min_length = 1, max_length = 15, example = "tap0")]
+    pub name: String,
+    /// Name of the network namespace of a `Veth` below `/run/netns`, from 1 to 64 characters. Absent for other kinds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 64)]
+    pub network_namespace: Option<String>,
+    /// Link-layer address of the Workload. Default: `Veth` gets one, and those of other kinds are found by ARP and NDP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 17, max_length = 17, example = "02:00:00:00:00:01")]
+    pub mac: Option<String>,
+}
+
+impl WorkloadInterface {
+    /// True if a WorkloadNetwork permits Workloads to declare the interface.
+    #[must_use]
+    pub fn is_permitted(&self, permitted: &DeclarableInterfaces) -> bool {
+        match (self.kind, &self.network_namespace) {
+            (AttachmentKind::Veth, Some(namespace)) => permitted.permits_namespace(namespace),
+            (AttachmentKind::Veth, None) => false,
+            (AttachmentKind::Tap | AttachmentKind::Host, _) => permitted.permits_name(&self.name),
+        }
+    }
 }
 
 /// Named port of a Workload, to which Services refer by `targetPort`.

@@ -18,7 +18,7 @@ pub const NETWORK_CIDRS_MAX: usize = 16;
 pub const NETWORK_RANGES_MAX: usize = 64;
 /// Maximum number of entries in `nodeSelectors`.
 pub const NETWORK_SELECTORS_MAX: usize = 64;
-/// Maximum number of entries in each of `namespaces.names` and `reservedLabels`.
+/// Maximum number of entries in each of `namespaces.names`, `reservedLabels` and the lists in `interfaces`.
 pub const NETWORK_NAMES_MAX: usize = 64;
 /// Prefix of the keys of labels that agents never give to Workloads.
 pub const RESERVED_LABEL_PREFIX: &str = "tidegate.io/";
@@ -101,6 +101,46 @@ pub struct WorkloadNetworkSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1280, maximum = 9216)]
     pub mtu: Option<u16>,
+    /// Interfaces of Nodes that Workloads may declare in `spec.interface`. Default: none.
+    #[serde(default, skip_serializing_if = "DeclarableInterfaces::is_default")]
+    pub interfaces: DeclarableInterfaces,
+}
+
+/// Interfaces of Nodes that Workloads may declare. In each entry, `*` at the end stands for any further characters.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DeclarableInterfaces {
+    /// Names of interfaces of kinds `Tap` and `Host`, at most 64 entries, such as `tap*`. Default: none.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<String>, max_items = 64, example = json!(["tap*"]))]
+    pub names: BTreeSet<String>,
+    /// Names of network namespaces below `/run/netns` in which agents create interfaces of kind `Veth`, at most 64
+    /// entries, such as `vm-*`. Default: none.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<String>, max_items = 64, example = json!(["vm-*"]))]
+    pub network_namespaces: BTreeSet<String>,
+}
+
+impl DeclarableInterfaces {
+    /// True if Workloads may declare the interface with this name.
+    #[must_use]
+    pub fn permits_name(&self, name: &str) -> bool {
+        self.names.iter().any(|pattern| matches_pattern(pattern, name))
+    }
+
+    /// True if Workloads may declare an interface in the network namespace with this name.
+    #[must_use]
+    pub fn permits_namespace(&self, namespace: &str) -> bool {
+        self.network_namespaces.iter().any(|pattern| matches_pattern(pattern, namespace))
+    }
+
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+fn matches_pattern(pattern: &str, text: &str) -> bool {
+    pattern.strip_suffix('*').map_or_else(|| pattern == text, |prefix| text.starts_with(prefix))
 }
 
 /// Namespaces in which agents may create Workloads.

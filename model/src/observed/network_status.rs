@@ -60,6 +60,7 @@ pub struct BlockStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AttachmentStatus {
-    /// Condition Used: true if the Workload exists and has the addresses.
+    /// Condition Used: true if the Workload exists and has the addresses. For declared interfaces, also Programmed: true if
+    /// the Node has configured the interface.
     pub conditions: Vec<Condition>,
 }

@@ -58,7 +58,7 @@ pub struct Condition {
 /// Type of a condition: `Accepted` (the object is valid, and all its settings are implemented),
 /// `AddressAssigned` (the Service has the addresses that it requests), `EndpointsAvailable` (the Service has
 /// an endpoint that accepts connections), `Programmed` (every Node has programmed the Service and verified it
-/// by reading its kernel), `Announced` (the addresses are announced to the network), `Ready` (all other
+/// by reading its kernel, or the Node has configured the interface of the Workload), `Announced` (the addresses are announced to the network), `Ready` (all other
 /// conditions are true), `Connected` (the agent of the Node reports), `Converged` (the Node has programmed
 /// everything and verified it by reading its kernel), `Used` (the object is in use by another object), `Enforced` (the nodes of the selected Workloads enforce the NetworkPolicy),
 /// `HasRoom` (the AddressPool or WorkloadNetwork has a free address or block in each of its IP families), `Resolvable` (`tidegate-dns` answers the
@@ -72,7 +72,8 @@ pub enum ConditionType {
     AddressAssigned,
     /// The Service has an endpoint that accepts connections.
     EndpointsAvailable,
-    /// Every Node has programmed the Service and verified it by reading its kernel, or gateways serve the listener.
+    /// Every Node has programmed the Service and verified it by reading its kernel, gateways serve the listener, or the Node
+    /// has configured the interface that the Workload declares.
     Programmed,
     /// The addresses are announced to the network.
     Announced,
@@ -291,7 +292,8 @@ pub struct NodeStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadStatus {
-    /// Conditions Accepted and Used; Used is true if the Workload is an endpoint of the Services that select it.
+    /// Conditions Accepted and Used; Used is true if the Workload is an endpoint of the Services that select it. If the
+    /// Workload declares an interface, also Programmed, which is true if the Node has configured the interface.
     pub conditions: Vec<Condition>,
 }
 

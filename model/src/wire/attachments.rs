@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use crate::{
     kinds::{
-        attachment::{AttachmentKind, AttachmentSpec, WorkloadKey},
+        attachment::{AttachmentKind, AttachmentSpec, InterfaceFault, WorkloadKey},
         metadata::Labels,
     },
     primitives::{
@@ -63,7 +63,7 @@ pub struct AttachmentRequest {
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     #[schema(value_type = BTreeMap<String, String>)]
     pub labels: Labels,
-    /// Name of the WorkloadNetwork from which the addresses are. Absent for kind `Host`.
+    /// Name of the WorkloadNetwork from which the addresses are. Absent for kind `Host` with addresses of the Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Name>,
     /// Kind of the interface: `Veth`, `Tap` or `Host`.
@@ -78,8 +78,8 @@ pub struct AttachmentRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 17, example = "02:00:00:00:00:01")]
     pub mac: Option<String>,
-    /// Addresses of the workload, one or two, at most one per IP family: of blocks of the Node or, for kind `Host`, of the
-    /// Node itself.
+    /// Addresses of the workload, one or two, at most one per IP family: of blocks of the Node or, for kind `Host` without a
+    /// network, of the Node itself.
     #[schema(value_type = Vec<String>, min_items = 1, max_items = 2)]
     pub addresses: Vec<IpAddr>,
     /// Id of the container, at most 128 bytes. Absent if the workload is no container.
@@ -90,6 +90,12 @@ pub struct AttachmentRequest {
     /// effect.
     #[serde(default)]
     pub generation: u64,
+    /// True if the Workload declares the interface in `spec.interface`. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub declared: bool,
+    /// Reason why a declared interface is not configured. Absent if it is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<InterfaceFault>,
 }
 
 /// Request of a further block for a Node.
@@ -141,6 +147,8 @@ pub enum RefusedAttachment {
     NamespaceNotAllowed,
     /// The Workload does not exist, and the agent may not give it one of the labels.
     LabelNotAllowed,
+    /// The Workload does not declare the interface, although the Attachment is reported as declared.
+    NotDeclared,
     /// The Node has too many Attachments, or the namespace has reached its quota.
     LimitReached,
     /// Another reason, which a later version of the control server has.

@@ -39,7 +39,7 @@ use crate::{
     },
     wire::{
         ask::{AskId, Question},
-        workload_network::{BlockState, WorkloadNetworkState},
+        workload_network::{BlockState, DeclaredInterface, WorkloadNetworkState},
     },
 };
 
@@ -264,4 +264,8 @@ pub struct NodeState {
     /// BGP settings of the node. Absent if the node has no BGP peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bgp: Option<Box<BgpState>>,
+    /// Interfaces of the node that Workloads declare, by Workload (`namespace/name`). Older agents ignore them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, DeclaredInterface>)]
+    pub interfaces: BTreeMap<WorkloadKey, DeclaredInterface>,
 }

@@ -3,7 +3,10 @@
 //! Every node receives all of them, and derives from them its routes to the workloads of the other nodes. A block in its
 //! cooldown is of no node and is not sent.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -13,8 +16,10 @@ use crate::{
     cluster::snapshot::Snapshot,
     kinds::{
         address_pool::AddressRange,
+        attachment::{AttachmentKind, WorkloadKey},
         network_keys::block_key,
         resource::{Kind, ObjectKey},
+        workload::WorkloadInterface,
         workload_network::{EncapsulateWhen, Encapsulation, WorkloadNetworkSpec},
     },
     primitives::{name::Name, quantity::Revision},
@@ -85,6 +90,47 @@ pub struct BlockState {
     pub draining: bool,
 }
 
+/// Interface that a Workload declares, as sent to its node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeclaredInterface {
+    /// Name of the WorkloadNetwork of the addresses.
+    pub network: Name,
+    /// Kind of the interface: `Veth`, `Tap` or `Host`.
+    pub kind: AttachmentKind,
+    /// Name of the interface: on the node or, for `Veth`, in the network namespace.
+    pub name: String,
+    /// Name of the network namespace of a `Veth` below `/run/netns`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_namespace: Option<String>,
+    /// Link-layer address of the Workload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    /// Identifier of the Workload. One that is created again has another, and its interface is reported again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = "uuid")]
+    pub uid: Option<uuid::Uuid>,
+    /// Addresses of the Workload, at most one per IP family. Without them, the node assigns addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub addresses: Vec<IpAddr>,
+}
+
+/// Compiles the interfaces that Workloads declare on a node, by Workload.
+#[must_use]
+pub fn compile_interfaces(snapshot: &Snapshot, node: &Name) -> BTreeMap<WorkloadKey, DeclaredInterface> {
+    let declared = snapshot.declared_on(node).filter_map(|key| {
+        let object = snapshot.get(&key.object_key())?;
+        let spec = object.as_workload()?;
+        let WorkloadInterface { network, kind, name, network_namespace, mac } =
+            spec.interface.as_deref()?.clone();
+        let (uid, addresses) = (object.metadata.uid, spec.addresses.clone());
+        let state = DeclaredInterface { network, kind, name, network_namespace, mac, uid, addresses };
+        Some((key.clone(), state))
+    });
+    declared.collect()
+}
+
 /// Compiles a WorkloadNetwork to the form that nodes receive. Returns `None` if it does not exist. The revision in the
 /// result is zero; the caller sets it to the revision of the commit.
 #[must_use]
@@ -103,6 +149,7 @@ pub fn compile_network(snapshot: &Snapshot, name: &Name) -> Option<WorkloadNetwo
         reserved,
         cooldown_seconds,
         mtu,
+        interfaces: _,
     } = snapshot.get(&key)?.as_workload_network()?;
     Some(WorkloadNetworkState {
         name: name.clone(),

@@ -33,6 +33,7 @@ mod health;
 mod health_guard;
 mod http;
 mod http_explain;
+mod interfaces;
 mod lag;
 mod lowering;
 mod maglev;

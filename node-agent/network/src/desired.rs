@@ -8,8 +8,9 @@ use std::{
 
 use ipnet::IpNet;
 use model::{
-    kinds::address_pool::AddressRange,
+    kinds::{address_pool::AddressRange, attachment::WorkloadKey},
     primitives::{name::Name, net::IpFamily},
+    wire::workload_network::DeclaredInterface,
 };
 
 /// Workload networks, the blocks of all nodes, and the addresses at which the nodes are reached.
@@ -21,6 +22,8 @@ pub struct DesiredNetwork {
     pub blocks: BTreeMap<IpNet, Block>,
     /// Addresses of the nodes, each in order of preference.
     pub nodes: BTreeMap<Name, Vec<IpAddr>>,
+    /// Interfaces of this node that Workloads declare, by Workload.
+    pub interfaces: BTreeMap<WorkloadKey, DeclaredInterface>,
 }
 
 /// Settings of one workload network.

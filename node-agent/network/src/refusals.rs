@@ -11,10 +11,10 @@ pub struct RecordRefusals {
 }
 
 impl RecordRefusals {
-    /// Creates the refusals of attachments.
+    /// Creates the refusals of attachments, given by their identities and numbers.
     #[must_use]
-    pub fn new(refused: impl IntoIterator<Item = (AttachedWorkload, RecordRefusal)>) -> Self {
-        let refused = refused.into_iter().map(|(one, refusal)| (one.key, (one.generation, refusal)));
+    pub fn new(refused: impl IntoIterator<Item = (AttachmentKey, u64, RecordRefusal)>) -> Self {
+        let refused = refused.into_iter().map(|(key, generation, refusal)| (key, (generation, refusal)));
         Self { refused: Arc::new(refused.collect()) }
     }
 

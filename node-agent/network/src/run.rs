@@ -7,7 +7,7 @@
 //! ```
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     io,
     path::PathBuf,
     sync::Arc,
@@ -19,7 +19,10 @@ use attach_socket::{
     AttachProblem, AttachRequest, AttachedList, AttachedWorkload, AttachmentKey, CollectRequest,
     DetachedCount, NetworkStatus, ProblemCode,
 };
-use model::primitives::{name::Name, net::IpFamily};
+use model::{
+    kinds::attachment::WorkloadKey,
+    primitives::{name::Name, net::IpFamily},
+};
 use tokio::{
     runtime::Handle,
     sync::{Notify, mpsc, oneshot, watch},
@@ -28,7 +31,7 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
-    attach::{engine::NetworkEngine, gate::AttachGate},
+    attach::{declared::ShownInterface, engine::NetworkEngine, gate::AttachGate},
     desired::DesiredNetwork,
     refusals::RecordRefusals,
     routes::{forwarding, keeper::RoutePass},
@@ -72,6 +75,8 @@ pub struct NetworkShown {
     pub has_networks: bool,
     /// Networks and families of which this node has few free addresses.
     pub wanted: BTreeSet<(Name, IpFamily)>,
+    /// Interfaces that Workloads declare on this node.
+    pub interfaces: Arc<BTreeMap<WorkloadKey, ShownInterface>>,
 }
 
 /// Handle by which tasks use the thread. Clones use the same thread.
@@ -261,7 +266,8 @@ impl Worker {
         let mut is_settled = self.pass();
         let mut look_at: Option<Instant> = None;
         loop {
-            let patience = match (look_at, is_settled, self.engine.is_idle()) {
+            let is_complete = is_settled && !self.engine.has_faults();
+            let patience = match (look_at, is_complete, self.engine.is_idle()) {
                 (Some(at), _, _) => at.saturating_duration_since(Instant::now()),
                 (None, false, _) => RETRY_INTERVAL,
                 (None, true, false) => CHECK_INTERVAL,
@@ -291,10 +297,21 @@ impl Worker {
     fn is_unchanged(&mut self) -> bool {
         let is_recent = self.passed_at.elapsed() < FULL_INTERVAL;
         let is_forwarding = forwarding::failure(&self.publish.borrow().passed.plan).is_none();
-        let is_unchanged = is_recent && is_forwarding && (self.engine.is_idle() || self.engine.check_table());
+        let is_unchanged = is_recent
+            && is_forwarding
+            && (self.engine.is_idle() || self.engine.check_table())
+            && (!self.engine.has_declared() || self.are_interfaces_unchanged());
         // The end of a cooldown changes the published state too.
         self.publish_state(None);
         is_unchanged
+    }
+
+    /// Compares the declared interfaces, of which most settings have no events, and repairs them. Returns true if they were as
+    /// the last pass left them.
+    fn are_interfaces_unchanged(&mut self) -> bool {
+        let is_decided = self.engine.plan_declared(now()).is_ok_and(|is_changed| !is_changed);
+        // A new decision needs the table before the settings.
+        is_decided && self.engine.configure_declared(now()).is_ok_and(|is_changed| !is_changed)
     }
 
     fn answer(&mut self, task: NetworkTask) {
@@ -326,9 +343,29 @@ impl Worker {
         });
     }
 
-    /// Compares the kernel with the plan. Returns true if there is nothing to repeat.
+    /// Compares the kernel with the plan, declared interfaces included. Returns true if there is nothing to repeat.
     fn pass(&mut self) -> bool {
         self.passed_at = Instant::now();
+        // Without the decision, the routes to declared Workloads would be removed.
+        if let Err(error) = self.engine.plan_declared(now()) {
+            self.note(Some(format!("the declared interfaces cannot be examined: {error}")));
+            return false;
+        }
+        let mut is_settled = self.pass_routes();
+        match self.engine.configure_declared(now()) {
+            Ok(true) => is_settled &= self.pass_routes(),
+            Ok(false) => {}
+            Err(error) => {
+                self.note(Some(format!("the declared interfaces cannot be configured: {error}")));
+                is_settled = false;
+            }
+        }
+        self.publish_state(None);
+        is_settled
+    }
+
+    /// Compares the table and the routes with the plan. Returns true if there is nothing to repeat.
+    fn pass_routes(&mut self) -> bool {
         let passed = match self.engine.pass() {
             Ok(Some(passed)) => passed,
             Ok(None) => return true,
@@ -370,6 +407,7 @@ fn shown(engine: &NetworkEngine) -> NetworkShown {
         attachments: Arc::new(engine.list()),
         has_networks: engine.has_networks(),
         wanted: engine.wanted(now()),
+        interfaces: Arc::new(engine.shown_interfaces()),
         ..NetworkShown::default()
     }
 }

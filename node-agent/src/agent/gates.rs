@@ -76,6 +76,7 @@ impl Agent {
             network,
             node: _,
             bgp: _,
+            interfaces: _,
         } = touched;
         let is_on = self.state.network().default_check;
         let mut keys: BTreeSet<_> = services.iter().cloned().collect();
@@ -109,6 +110,7 @@ impl Agent {
             network,
             node: _,
             bgp,
+            interfaces: _,
         } = touched;
         let (changing, closing): (BTreeSet<_>, BTreeSet<_>) = services
             .iter()

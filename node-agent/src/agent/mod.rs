@@ -264,7 +264,8 @@ impl Agent {
     }
 
     fn follow_workload_networks(&self, touched: &ChangedObjects, is_first: bool) {
-        let is_changed = !touched.workload_networks.is_empty() || !touched.blocks.is_empty();
+        let is_changed =
+            !touched.workload_networks.is_empty() || !touched.blocks.is_empty() || touched.interfaces;
         if let Some(sender) = self.workload_network.as_ref().filter(|_| is_changed || is_first) {
             sender.send_replace(Some(desired(&self.state)));
         }

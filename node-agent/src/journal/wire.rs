@@ -103,7 +103,7 @@ pub fn encode_change(state: &State, touched: &ChangedObjects, position: Position
     if touched.network {
         push_line(&mut bytes, &Frame::Network(state.network().clone()));
     }
-    if touched.node || touched.bgp {
+    if touched.node || touched.bgp || touched.interfaces {
         push_line(&mut bytes, &Frame::Node(state.node().clone()));
     }
     for key in &touched.services {

@@ -50,6 +50,7 @@ impl ProxyDefaults {
             },
             workload_cidrs: node.workload_cidrs.clone(),
             bgp: node.bgp.clone(),
+            interfaces: node.interfaces.clone(),
         }
     }
 

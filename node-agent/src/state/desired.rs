@@ -134,6 +134,7 @@ impl DesiredBuilder {
             network,
             node,
             bgp: _,
+            interfaces: _,
         } = touched;
         if node && self.place.zone != state.node().zone {
             // The zone decides which endpoints are near, so a new zone may change every program.

@@ -67,8 +67,10 @@ pub struct ChangedObjects {
     pub policy_workloads: BTreeSet<WorkloadKey>,
     /// True if the cluster-wide settings changed.
     pub network: bool,
-    /// True if the settings of this node changed, BGP excepted.
+    /// True if the settings of this node changed, BGP and declared interfaces excepted.
     pub node: bool,
+    /// True if the interfaces that Workloads declare on this node changed.
+    pub interfaces: bool,
     /// True if the BGP settings of this node changed.
     pub bgp: bool,
 }
@@ -181,9 +183,11 @@ impl State {
         }
         touched.network = network.is_some_and(|network| replace(&mut self.network, network));
         if let Some(node) = node {
-            let bgp = self.node.bgp.take();
-            touched.bgp = bgp != node.bgp;
-            touched.node = replace(&mut self.node, NodeState { bgp: None, ..node.clone() });
+            let former = std::mem::take(&mut self.node);
+            touched.bgp = former.bgp != node.bgp;
+            touched.interfaces = former.interfaces != node.interfaces;
+            let rest = |node: NodeState| NodeState { bgp: None, interfaces: BTreeMap::new(), ..node };
+            touched.node = rest(former) != rest(node.clone());
             self.node = node;
         }
         self.position = Some(position);

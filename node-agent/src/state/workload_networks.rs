@@ -23,6 +23,7 @@ pub fn desired(state: &State) -> DesiredNetwork {
         desired.blocks.insert(*cidr, assigned);
         desired.nodes.insert(node.clone(), node_addresses.clone());
     }
+    desired.interfaces.clone_from(&state.node().interfaces);
     desired
 }
 

@@ -54,9 +54,8 @@ impl WorkloadNetwork {
         gate: AttachGate,
         stop: CancellationToken,
     ) -> io::Result<Self> {
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-        let config =
-            NetworkConfig { own: own.clone(), state_dir: state_dir.to_owned(), boot: boot.trim().to_owned() };
+        let boot = network::cleanup::boot()?;
+        let config = NetworkConfig { own: own.clone(), state_dir: state_dir.to_owned(), boot };
         let (sender, receiver) = watch::channel(state.position().map(|_| desired(state)));
         let events = Arc::new(Notify::new());
         follow::start(Arc::clone(&events))?;

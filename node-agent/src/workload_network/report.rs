@@ -9,16 +9,30 @@ use std::{
     time::{Duration, Instant},
 };
 
-use attach_socket::{AttachedList, AttachedWorkload, RecordRefusal};
+use attach_socket::{AttachedWorkload, AttachmentKey, RecordRefusal};
 use base::{backoff::Backoff, chain, entropy};
 use model::{
-    kinds::attachment::{AttachmentKind, CONTAINER_ID_LENGTH_MAX, WorkloadKey},
+    kinds::{
+        attachment::{AttachmentKind, CONTAINER_ID_LENGTH_MAX, InterfaceFault, WorkloadKey},
+        metadata::Labels,
+    },
     primitives::name::{Label, Name},
-    wire::attachments::{
-        AttachmentChanges, AttachmentRefusal, AttachmentRequest, AttachmentResult, WANTED_MAX, WantedBlock,
+    wire::{
+        attachments::{
+            AttachmentChanges, AttachmentRefusal, AttachmentRequest, AttachmentResult, WANTED_MAX,
+            WantedBlock,
+        },
+        workload_network::DeclaredInterface,
     },
 };
-use network::{attach::names, refusals::RecordRefusals, run::NetworkShown};
+use network::{
+    attach::{
+        declared::{MANAGER, ShownInterface},
+        names,
+    },
+    refusals::RecordRefusals,
+    run::NetworkShown,
+};
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -63,8 +77,6 @@ pub async fn run(
             match send(&control, &node, &changes).await {
                 Ok(result) => {
                     note(&result, former.map(|former| &former.refused));
-                    let shown = refusals_of(&state.attachments, &result);
-                    refusals.send_if_modified(|former| std::mem::replace(former, shown.clone()) != shown);
                     sent.refused = result.refused;
                     let at = reported.filter(|_| !changes.complete).map_or_else(Instant::now, |(_, at)| at);
                     reported = Some((sent, at));
@@ -80,6 +92,9 @@ pub async fn run(
                 }
             }
         }
+        let shown_refusals = refusals_of(&state, reported.as_ref().map(|(sent, _)| &sent.refused));
+        refusals
+            .send_if_modified(|former| std::mem::replace(former, shown_refusals.clone()) != shown_refusals);
         sleep(REPORT_INTERVAL).await;
         let has_refused = reported.as_ref().is_some_and(|(sent, _)| !sent.refused.is_empty());
         // Without a change, the next report is the complete one, or one of the refused attachments.
@@ -90,10 +105,14 @@ pub async fn run(
     }
 }
 
+/// Part of an Attachment that changes with each change of it.
+type AttachmentVersion = (u64, Option<ShownInterface>);
+
 /// Attachments that the control server has, by their ids, and the requested blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct SentAttachments {
-    generations: BTreeMap<Label, u64>,
+    /// Numbers of the Attachments, and the declared interfaces.
+    versions: BTreeMap<Label, AttachmentVersion>,
     /// Attachments of these that the control server has refused. Each report has them again.
     refused: BTreeMap<Label, AttachmentRefusal>,
     wanted: Vec<WantedBlock>,
@@ -101,16 +120,19 @@ struct SentAttachments {
 
 /// Returns the next report after a former one, and its content.
 fn next(state: &NetworkShown, former: Option<&SentAttachments>) -> (AttachmentChanges, SentAttachments) {
-    let all = requests(&state.attachments);
-    let generations: BTreeMap<_, _> =
-        all.iter().map(|(id, request)| (id.clone(), request.generation)).collect();
+    let all = requests(state);
+    let version = |request: &AttachmentRequest| {
+        let declared = state.interfaces.get(&request.workload).filter(|_| request.declared);
+        (request.generation, declared.cloned())
+    };
+    let versions: BTreeMap<_, _> = all.iter().map(|(id, request)| (id.clone(), version(request))).collect();
     let wanted: Vec<_> = state
         .wanted
         .iter()
         .map(|(network, family)| WantedBlock { network: network.clone(), family: *family })
         .take(WANTED_MAX)
         .collect();
-    let sent = SentAttachments { generations, refused: BTreeMap::new(), wanted };
+    let sent = SentAttachments { versions, refused: BTreeMap::new(), wanted };
     let changes = match former {
         None => AttachmentChanges {
             complete: true,
@@ -120,11 +142,11 @@ fn next(state: &NetworkShown, former: Option<&SentAttachments>) -> (AttachmentCh
         },
         Some(former) => AttachmentChanges {
             complete: false,
-            removed: former.generations.keys().filter(|id| !all.contains_key(*id)).cloned().collect(),
+            removed: former.versions.keys().filter(|id| !all.contains_key(*id)).cloned().collect(),
             attachments: all
                 .into_iter()
                 .filter(|(id, request)| {
-                    former.refused.contains_key(id) || former.generations.get(id) != Some(&request.generation)
+                    former.refused.contains_key(id) || former.versions.get(id) != Some(&version(request))
                 })
                 .collect(),
             wanted: if sent.wanted == former.wanted { Vec::new() } else { sent.wanted.clone() },
@@ -133,8 +155,32 @@ fn next(state: &NetworkShown, former: Option<&SentAttachments>) -> (AttachmentCh
     (changes, sent)
 }
 
-fn requests(list: &AttachedList) -> BTreeMap<Label, AttachmentRequest> {
-    list.attachments.iter().filter_map(request).collect()
+fn requests(state: &NetworkShown) -> BTreeMap<Label, AttachmentRequest> {
+    let declared = state.interfaces.iter().filter_map(|(workload, shown)| declared_request(workload, shown));
+    let requested = state.attachments.attachments.iter().filter(|attached| attached.manager != MANAGER);
+    requested.filter_map(request).chain(declared).collect()
+}
+
+/// Converts a declared interface. One without addresses cannot be recorded.
+fn declared_request(workload: &WorkloadKey, shown: &ShownInterface) -> Option<(Label, AttachmentRequest)> {
+    let ShownInterface { key, declared, host_interface, addresses, generation, fault } = shown;
+    let DeclaredInterface { network, kind, name, network_namespace: _, mac, uid: _, addresses: _ } = declared;
+    let id = Label::parse(&names::id(key)).ok()?;
+    let request = AttachmentRequest {
+        workload: workload.clone(),
+        labels: Labels::default(),
+        network: Some(network.clone()),
+        kind: *kind,
+        interface: name.clone(),
+        host_interface: host_interface.clone(),
+        mac: mac.clone(),
+        addresses: addresses.clone(),
+        container_id: None,
+        generation: *generation,
+        declared: true,
+        fault: fault.clone(),
+    };
+    (!addresses.is_empty()).then_some((id, request))
 }
 
 /// Converts an attachment. The agent has checked its names.
@@ -168,6 +214,8 @@ fn request(attached: &AttachedWorkload) -> Option<(Label, AttachmentRequest)> {
         addresses: addresses.clone(),
         container_id,
         generation: *generation,
+        declared: false,
+        fault: None,
     };
     Some((id, request))
 }
@@ -193,15 +241,28 @@ async fn send(
     Err(failure)
 }
 
-/// Returns the refusals of an answer. Each report has all attachments that were refused before, so that the answer has all
-/// refusals.
-fn refusals_of(list: &AttachedList, result: &AttachmentResult) -> RecordRefusals {
-    let refused = list.attachments.iter().filter_map(|attached| {
-        let refusal = result.refused.get(&Label::parse(&names::id(&attached.key)).ok()?)?;
-        let (reason, message) = (format!("{:?}", refusal.reason), refusal.message.clone());
-        Some((attached.clone(), RecordRefusal { reason, message }))
+/// Returns the attachments that the control server does not record. Each report has all attachments that were refused before,
+/// so that its answer has all refusals. The reason of the agent itself comes first, because it is the cause of the other.
+fn refusals_of(state: &NetworkShown, refused: Option<&BTreeMap<Label, AttachmentRefusal>>) -> RecordRefusals {
+    let of = |key: &AttachmentKey| {
+        let refusal = refused?.get(&Label::parse(&names::id(key)).ok()?)?;
+        Some(RecordRefusal { reason: format!("{:?}", refusal.reason), message: refusal.message.clone() })
+    };
+    let requested = state.attachments.attachments.iter().filter(|attached| attached.manager != MANAGER);
+    let requested = requested.map(|attached| (&attached.key, attached.generation, of(&attached.key)));
+    let declared = state.interfaces.iter().map(|(workload, shown)| {
+        let refusal = of(&shown.key);
+        let own = shown.fault.as_ref().filter(|_| refusal.is_some() || shown.addresses.is_empty());
+        let own = own.map(|InterfaceFault { reason, message }| RecordRefusal {
+            reason: format!("{reason:?}"),
+            message: format!("Workload {workload}: {message}"),
+        });
+        (&shown.key, shown.generation, own.or(refusal))
     });
-    RecordRefusals::new(refused)
+    let all = requested.chain(declared);
+    RecordRefusals::new(
+        all.filter_map(|(key, generation, refusal)| Some((key.clone(), generation, refusal?))),
+    )
 }
 
 /// Logs the refusals that differ from the former ones.
@@ -218,7 +279,7 @@ fn note(result: &AttachmentResult, former: Option<&BTreeMap<Label, AttachmentRef
 
 #[cfg(test)]
 mod tests {
-    use attach_socket::AttachmentKey;
+    use attach_socket::AttachedList;
     use model::wire::attachments::RefusedAttachment;
 
     use super::*;
@@ -265,6 +326,57 @@ mod tests {
         AttachmentResult { refused: BTreeMap::from([(id.clone(), refusal)]), ..AttachmentResult::default() }
     }
 
+    fn declaring(mut state: NetworkShown, addresses: &[&str], fault: Option<&str>) -> NetworkShown {
+        let workload = WorkloadKey::try_from("default/vm".to_owned()).unwrap();
+        let declared = DeclaredInterface {
+            network: Name::parse("pods").unwrap(),
+            kind: AttachmentKind::Tap,
+            name: "tap0".to_owned(),
+            network_namespace: None,
+            mac: None,
+            uid: None,
+            addresses: Vec::new(),
+        };
+        let shown = ShownInterface {
+            key: network::attach::declared::key_of(&workload, &declared),
+            declared,
+            host_interface: "tap0".to_owned(),
+            addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+            generation: 7,
+            fault: fault.map(|message| InterfaceFault {
+                reason: model::kinds::attachment::InterfaceFaultReason::Missing,
+                message: message.to_owned(),
+            }),
+        };
+        state.interfaces = Arc::new([(workload, shown)].into());
+        state
+    }
+
+    /// Input: a declared interface that is missing, then configured, and one without addresses. Output: each change is reported,
+    /// beside the veth pairs that requests made; without addresses, the doctor has the reason instead.
+    #[test]
+    fn a_declared_interface_is_reported_with_its_fault() {
+        let mut both = state(&[("a", 1), ("b", 2)]);
+        let mut list = AttachedList::clone(&both.attachments);
+        list.attachments[1].manager = MANAGER.to_owned();
+        both.attachments = Arc::new(list);
+        let missing = declaring(both.clone(), &["10.9.0.7"], Some("no interface tap0"));
+        let (changes, sent) = next(&missing, None);
+        let declared: Vec<_> = changes.attachments.values().filter(|request| request.declared).collect();
+        assert_eq!((changes.attachments.len(), declared.len()), (2, 1));
+        assert_eq!((declared[0].kind, declared[0].generation), (AttachmentKind::Tap, 7));
+        assert_eq!(declared[0].fault.as_ref().unwrap().message, "no interface tap0");
+        assert_eq!(next(&missing, Some(&sent)).0, AttachmentChanges::default());
+        let configured = declaring(both.clone(), &["10.9.0.7"], None);
+        let (changes, _) = next(&configured, Some(&sent));
+        assert_eq!((changes.attachments.len(), changes.removed.len()), (1, 0));
+        assert_eq!(refusals_of(&configured, None).summary(), None);
+        let without = declaring(both, &[], Some("no free address"));
+        assert_eq!(next(&without, Some(&sent)).0.removed.len(), 1);
+        let summary = refusals_of(&without, None).summary().unwrap();
+        assert!(summary.ends_with("Missing, Workload default/vm: no free address"), "{summary}");
+    }
+
     /// Input: a refused attachment, which ends later. Output: each report has it until its end, so that a namespace that is
     /// permitted later is taken; its end is reported, because an earlier one of its id may be recorded.
     #[test]
@@ -290,7 +402,7 @@ mod tests {
         let both = state(&[("a", 1), ("b", 2)]);
         let [a, b] = [0, 1].map(|at| both.attachments.attachments[at].clone());
         let id = Label::parse(&names::id(&a.key)).unwrap();
-        let refusals = refusals_of(&both.attachments, &refused(&id));
+        let refusals = refusals_of(&both, Some(&refused(&id).refused));
         assert_eq!(refusals.marked(b.clone()).refusal, None);
         assert_eq!(refusals.marked(a.clone()).refusal.unwrap().reason, "NamespaceNotAllowed");
         assert_eq!(refusals.of(&AttachedWorkload { generation: 3, ..a }), None);
@@ -301,7 +413,7 @@ mod tests {
         );
         let finding = crate::doctor::unrecorded(&refusals).unwrap();
         assert_eq!((finding.check.as_str(), finding.message), ("attachments", summary));
-        let none = refusals_of(&both.attachments, &AttachmentResult::default());
+        let none = refusals_of(&both, Some(&AttachmentResult::default().refused));
         assert_eq!((none.summary(), crate::doctor::unrecorded(&none)), (None, None));
     }
 }

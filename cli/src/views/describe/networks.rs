@@ -35,6 +35,8 @@ pub(crate) fn network(page: &mut Page, object: &WorkloadNetwork) {
     let nat = if spec.nat_outgoing { format!("outgoing packets{except}") } else { "none".to_owned() };
     page.field("Masquerading", &nat);
     page.field("MTU", &spec.mtu.map_or_else(|| "derived by nodes".to_owned(), |mtu| mtu.to_string()));
+    page.optional("Interfaces", &words(&spec.interfaces.names));
+    page.optional("Network namespaces", &words(&spec.interfaces.network_namespaces));
     page.section("Blocks");
     let mut table = Table::new(vec!["FAMILY", "GIVEN", "COOLING", "TOTAL", "ADDRESSES", "ATTACHED"]);
     for (family, usage) in [("IPv4", found.v4), ("IPv6", found.v6)] {
@@ -94,4 +96,8 @@ pub(crate) fn attachment(page: &mut Page, object: &Attachment) {
     page.field("Interface", &format!("{} (on the node: {})", spec.interface, spec.host_interface));
     page.field("MAC", &or_none(spec.mac.clone().unwrap_or_default()));
     page.field("Container", &or_none(spec.container_id.clone().unwrap_or_default()));
+    if spec.declared {
+        let state = spec.fault.as_ref().map_or("configured", |fault| fault.message.as_str());
+        page.field("Declared", &format!("by the Workload; {state}"));
+    }
 }

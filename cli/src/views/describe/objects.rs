@@ -7,6 +7,7 @@ use model::{
         maintenance::{Maintenance, MaintenanceMode},
         node::ProxyOptions,
         service::{ForwardingMethod, ServicePort, ServiceSpec},
+        workload::WorkloadInterface,
     },
     observed::status::{NodeCounts, Phase},
     primitives::quantity::Timestamp,
@@ -206,8 +207,20 @@ pub(crate) fn workload(page: &mut Page, object: &Workload) {
     page.field("Ready", if spec.ready { "yes" } else { "no" });
     page.optional("Weight", &word(&spec.weight));
     page.optional("Named ports", &workload_ports(spec));
+    page.optional("Interface", &interface(spec.interface.as_deref()));
     page.optional("Lease (s)", &word(&spec.lease_seconds));
     page.optional("Out of service", &maintenance(spec.maintenance.as_deref()));
+}
+
+/// Formats the interface that a Workload declares, such as `Tap tap0 in network pods`.
+fn interface(interface: Option<&WorkloadInterface>) -> String {
+    let Some(WorkloadInterface { network, kind, name, network_namespace, mac }) = interface else {
+        return String::new();
+    };
+    let namespace = network_namespace.iter().map(|namespace| format!(" of network namespace {namespace}"));
+    let mac = mac.iter().map(|mac| format!(", MAC {mac}"));
+    let rest: String = namespace.chain([format!(" in network {network}")]).chain(mac).collect();
+    format!("{} {name}{rest}", word(kind))
 }
 
 pub(crate) fn node(page: &mut Page, object: &Node, now: Timestamp) {

@@ -18,7 +18,7 @@ use crate::{
     kinds::{
         attachment::{
             ATTACHMENT_ADDRESSES_MAX, AttachmentKind, AttachmentSpec, CONTAINER_ID_LENGTH_MAX,
-            INTERFACE_LENGTH_MAX, WorkloadKey, attachment_id,
+            FAULT_MESSAGE_LENGTH_MAX, INTERFACE_LENGTH_MAX, WorkloadKey, attachment_id,
         },
         metadata::{Metadata, check_labels},
         network_keys::attachment_key,
@@ -137,7 +137,42 @@ impl<'a> AttachmentLedger<'a> {
                 }
             }
         }
+        self.settle_declared(working, request, key, &workload);
         self.fill(working, &workload, &[]);
+    }
+
+    /// Removes the Attachments of interfaces that a written Workload no longer declares, or declares with other addresses.
+    /// Addresses that a client states stay; otherwise those of the Attachments end with them.
+    fn settle_declared(
+        &mut self,
+        working: &mut Snapshot,
+        request: &Request,
+        key: &ObjectKey,
+        workload: &WorkloadKey,
+    ) {
+        let spec = working.get(key).and_then(|object| object.as_workload()).cloned();
+        let is_stale = |attachment: &AttachmentSpec| {
+            !spec.as_ref().is_some_and(|spec| {
+                let has_all = attachment.addresses.iter().all(|address| spec.addresses.contains(address));
+                is_declared(spec, attachment) && (has_all || spec.addresses.is_empty())
+            })
+        };
+        let stale: Vec<_> = working
+            .attachments_of_workload(workload)
+            .filter_map(|object| Some((object.metadata.name.clone(), object.as_attachment()?)))
+            .filter(|(_, attachment)| attachment.declared && is_stale(attachment))
+            .map(|(name, attachment)| (name, attachment.clone()))
+            .collect();
+        let states_addresses = request.operations.iter().any(|operation| declares(operation, key));
+        for (name, attachment) in stale {
+            let record = ObjectKey { kind: Kind::Attachment, namespace: None, name };
+            working.remove(&record);
+            self.touched.insert(record);
+            self.nodes.insert(attachment.node.clone());
+            if !states_addresses && !spec.as_ref().is_some_and(|spec| is_declared(spec, &attachment)) {
+                self.fill(working, workload, &attachment.addresses);
+            }
+        }
     }
 
     fn record(
@@ -181,6 +216,11 @@ impl<'a> AttachmentLedger<'a> {
         self.touched.insert(key);
         let Some(spec) = object.as_attachment() else { return };
         self.nodes.insert(spec.node.clone());
+        let workload = working.get(&spec.workload.object_key()).and_then(|object| object.as_workload());
+        if spec.declared && workload.is_some_and(|workload| is_declared(workload, spec)) {
+            // The agent reports the interface again, with the addresses that the Workload keeps.
+            return;
+        }
         let heir = working.attachments_of_workload(&spec.workload).next().cloned();
         match heir {
             None if spec.owns_workload => {
@@ -250,6 +290,16 @@ fn declares(operation: &Operation, key: &ObjectKey) -> bool {
     }
 }
 
+/// True if a Workload declares the interface of an Attachment.
+fn is_declared(workload: &WorkloadSpec, attachment: &AttachmentSpec) -> bool {
+    let AttachmentSpec { node, network, kind, interface: name, .. } = attachment;
+    let interface = workload.interface.as_ref();
+    workload.node.as_ref() == Some(node)
+        && interface.is_some_and(|interface| {
+            interface.name == *name && interface.kind == *kind && Some(&interface.network) == network.as_ref()
+        })
+}
+
 fn new_workload() -> WorkloadSpec {
     WorkloadSpec { ready: true, ..WorkloadSpec::default() }
 }
@@ -297,10 +347,16 @@ fn decide(
         return Err(refusal(RefusedAttachment::WorkloadElsewhere, message));
     }
     match workload {
+        workload if request.declared => check_declaration(node, request, workload)?,
         Some(workload) => check_own_addresses(snapshot, request, workload)?,
         None => check_creation(snapshot, node, request)?,
     }
     check_quota(snapshot, quotas, request, workload)?;
+    Ok(Some(record_of(node, request)))
+}
+
+/// Returns the record of an accepted entry.
+fn record_of(node: &Name, request: &AttachmentRequest) -> AttachmentSpec {
     let AttachmentRequest {
         workload,
         labels: _,
@@ -312,8 +368,10 @@ fn decide(
         addresses,
         container_id,
         generation,
+        declared,
+        fault,
     } = request.clone();
-    Ok(Some(AttachmentSpec {
+    AttachmentSpec {
         node: node.clone(),
         network,
         workload,
@@ -325,7 +383,33 @@ fn decide(
         container_id,
         generation,
         owns_workload: false,
-    }))
+        declared,
+        fault,
+    }
+}
+
+/// Checks that the Workload declares the interface of the entry, with no other addresses.
+fn check_declaration(
+    node: &Name,
+    request: &AttachmentRequest,
+    workload: Option<&WorkloadSpec>,
+) -> Result<(), AttachmentRefusal> {
+    let record = record_of(node, request);
+    let Some(workload) = workload.filter(|workload| is_declared(workload, &record)) else {
+        let message = format!(
+            "Workload {} does not declare interface {} of Node {node}",
+            request.workload, request.interface
+        );
+        return Err(refusal(RefusedAttachment::NotDeclared, message));
+    };
+    let is_known = |address: &IpAddr| workload.addresses.contains(address);
+    match request.addresses.iter().find(|address| !workload.addresses.is_empty() && !is_known(address)) {
+        None => Ok(()),
+        Some(address) => {
+            let message = format!("Workload {} does not have the address {address}", request.workload);
+            Err(refusal(RefusedAttachment::NotDeclared, message))
+        }
+    }
 }
 
 fn refusal(reason: RefusedAttachment, message: impl Into<String>) -> AttachmentRefusal {
@@ -437,6 +521,9 @@ fn check_fields(request: &AttachmentRequest) -> Result<(), AttachmentRefusal> {
     if request.container_id.as_ref().is_some_and(|id| id.len() > CONTAINER_ID_LENGTH_MAX) {
         return invalid(format!("containerId must have at most {CONTAINER_ID_LENGTH_MAX} bytes"));
     }
+    if request.fault.as_ref().is_some_and(|fault| fault.message.len() > FAULT_MESSAGE_LENGTH_MAX) {
+        return invalid(format!("fault.message must have at most {FAULT_MESSAGE_LENGTH_MAX} bytes"));
+    }
     let families: BTreeSet<_> = request.addresses.iter().map(|address| IpFamily::of(*address)).collect();
     if !(1..=ATTACHMENT_ADDRESSES_MAX).contains(&request.addresses.len())
         || families.len() != request.addresses.len()
@@ -461,7 +548,7 @@ fn check_address(
         return Err(refusal(RefusedAttachment::Invalid, format!("{address} is {why}")));
     }
     match (request.kind, &request.network) {
-        (AttachmentKind::Host, None) => {
+        (AttachmentKind::Host, None) if !request.declared => {
             let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
             let of_node = snapshot.get(&key).and_then(|object| object.as_node());
             if of_node.is_some_and(|spec| spec.addresses.contains(&address)) {
@@ -470,7 +557,7 @@ fn check_address(
             let message = format!("{address} is no address of Node {node}");
             Err(refusal(RefusedAttachment::OutsideOfBlocks, message))
         }
-        (AttachmentKind::Veth | AttachmentKind::Tap, Some(network)) => {
+        (kind, Some(network)) if kind != AttachmentKind::Host || request.declared => {
             let block = snapshot.block_with(address);
             let is_own =
                 block.is_some_and(|one| one.is_held() && one.node == *node && one.network == *network);
@@ -481,11 +568,13 @@ fn check_address(
                 format!("{address} lies in no block of WorkloadNetwork {network} that Node {node} has");
             Err(refusal(RefusedAttachment::OutsideOfBlocks, message))
         }
-        (AttachmentKind::Host, Some(_)) => {
-            Err(refusal(RefusedAttachment::Invalid, "an Attachment of kind Host has no network"))
-        }
-        (AttachmentKind::Veth | AttachmentKind::Tap, None) => {
-            Err(refusal(RefusedAttachment::Invalid, "network must be present for kinds Veth and Tap"))
+        (AttachmentKind::Veth | AttachmentKind::Tap | AttachmentKind::Host, Some(_)) => Err(refusal(
+            RefusedAttachment::Invalid,
+            "an Attachment of kind Host has no network unless it is declared",
+        )),
+        (AttachmentKind::Veth | AttachmentKind::Tap | AttachmentKind::Host, None) => {
+            let message = "network must be present for kinds Veth and Tap, and for declared interfaces";
+            Err(refusal(RefusedAttachment::Invalid, message))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Validation rules of EndpointSets and Workloads, which are the sources of endpoints.
 
-use super::{check_address, check_length, check_one_per_family, check_unique};
+use super::{check_address, check_length, check_one_per_family, check_unique, interface};
 use crate::{
     kinds::{
         endpoint_set::{ENDPOINTS_MAX, EndpointSetSpec},
@@ -49,6 +49,13 @@ pub(super) fn validate_workload(spec: &WorkloadSpec, found: &mut Vec<Violation>)
     check_length("/spec/ports", spec.ports.len(), WORKLOAD_PORTS_MAX, found);
     if let Some(maintenance) = &spec.maintenance {
         maintenance.validate("/spec/maintenance", found);
+    }
+    if let Some(interface) = &spec.interface {
+        interface::validate(interface, found);
+        if spec.node.is_none() {
+            let message = "must be present with spec.interface: the Node that has the interface";
+            found.push(Violation::new("/spec/node", ViolationCode::Required, message));
+        }
     }
     if spec.lease_seconds.is_some() {
         let message = "is not supported: no Workload expires";

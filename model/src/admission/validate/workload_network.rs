@@ -2,13 +2,15 @@
 
 use ipnet::IpNet;
 
-use super::{check_length, check_network, check_unique, pool::check_selectors};
+use super::{check_length, check_network, check_unique, interface::is_file_name, pool::check_selectors};
 use crate::{
+    kinds::attachment::INTERFACE_LENGTH_MAX,
     kinds::metadata::check_key,
+    kinds::workload::NETWORK_NAMESPACE_LENGTH_MAX,
     kinds::workload_network::{
         BLOCK_SIZE_V4_MAX, BLOCK_SIZE_V4_MIN, BLOCK_SIZE_V6_MAX, BLOCK_SIZE_V6_MIN, BLOCKS_MAX,
-        COOLDOWN_SECONDS_MAX, Encapsulation, NETWORK_CIDRS_MAX, NETWORK_MTU_MAX, NETWORK_MTU_MIN,
-        NETWORK_NAMES_MAX, NETWORK_RANGES_MAX, NETWORK_SELECTORS_MAX, WorkloadNetworkSpec,
+        COOLDOWN_SECONDS_MAX, DeclarableInterfaces, Encapsulation, NETWORK_CIDRS_MAX, NETWORK_MTU_MAX,
+        NETWORK_MTU_MIN, NETWORK_NAMES_MAX, NETWORK_RANGES_MAX, NETWORK_SELECTORS_MAX, WorkloadNetworkSpec,
     },
     primitives::{
         net::{self, IpFamily},
@@ -28,6 +30,7 @@ pub(super) fn validate(spec: &WorkloadNetworkSpec, found: &mut Vec<Violation>) {
         validate_block_count(spec, found);
     }
     validate_agents(spec, found);
+    validate_interfaces(&spec.interfaces, found);
     validate_ranges(spec, found);
     check_selectors("/spec/nodeSelectors", &spec.node_selectors, NETWORK_SELECTORS_MAX, found);
     if spec.cooldown_seconds > COOLDOWN_SECONDS_MAX {
@@ -115,6 +118,30 @@ fn validate_agents(spec: &WorkloadNetworkSpec, found: &mut Vec<Violation>) {
         if let Err(message) = check_key(key) {
             let at = format!("/spec/reservedLabels/{index}");
             found.push(Violation::new(at, ViolationCode::Invalid, message));
+        }
+    }
+}
+
+fn validate_interfaces(interfaces: &DeclarableInterfaces, found: &mut Vec<Violation>) {
+    let DeclarableInterfaces { names, network_namespaces } = interfaces;
+    let lists = [
+        ("names", names, INTERFACE_LENGTH_MAX),
+        ("networkNamespaces", network_namespaces, NETWORK_NAMESPACE_LENGTH_MAX),
+    ];
+    for (field, patterns, length_max) in lists {
+        check_length(&format!("/spec/interfaces/{field}"), patterns.len(), NETWORK_NAMES_MAX, found);
+        for (index, pattern) in patterns.iter().enumerate() {
+            let prefix = pattern.strip_suffix('*').unwrap_or(pattern);
+            let is_any = prefix.is_empty() && !pattern.is_empty();
+            if !is_any && !is_file_name(prefix, length_max) {
+                let message = format!(
+                    "must have 1 to {length_max} letters, digits, `_`, `.` and `-`, with `*` at the end for any \
+                     further ones, not `{}`",
+                    pattern.escape_debug()
+                );
+                let at = format!("/spec/interfaces/{field}/{index}");
+                found.push(Violation::new(at, ViolationCode::Invalid, message));
+            }
         }
     }
 }

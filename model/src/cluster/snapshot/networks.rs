@@ -14,6 +14,7 @@ use crate::{
         network_keys::block_key,
         resource::{Kind, Object, ObjectKey, Spec},
         selector::Selector,
+        workload::WorkloadSpec,
         workload_network::WorkloadNetworkSpec,
     },
     primitives::{
@@ -46,6 +47,8 @@ pub(super) struct NetworkIndex {
     attachments_by_address: OrdMap<IpAddr, Name>,
     attachments_by_node: OrdMap<Name, NonEmptySet<Name>>,
     attachments_by_workload: OrdMap<WorkloadKey, NonEmptySet<Name>>,
+    /// Workloads that declare an interface, by their Nodes.
+    declared_by_node: OrdMap<Name, NonEmptySet<WorkloadKey>>,
 }
 
 impl NetworkIndex {
@@ -74,6 +77,12 @@ impl NetworkIndex {
         }
         entry.set(&mut self.attachments_by_node, spec.node.clone(), name.clone());
         entry.set(&mut self.attachments_by_workload, spec.workload.clone(), name.clone());
+    }
+
+    pub(super) fn index_workload(&mut self, key: &WorkloadKey, spec: &WorkloadSpec, entry: Entry) {
+        if let Some(node) = spec.node.as_ref().filter(|_| spec.interface.is_some()) {
+            entry.set(&mut self.declared_by_node, node.clone(), key.clone());
+        }
     }
 }
 
@@ -234,6 +243,11 @@ impl Snapshot {
     ) -> impl Iterator<Item = &'a Object> + 'a {
         let names = self.networks.attachments_by_workload.get(workload).into_iter().flatten();
         names.filter_map(|name| self.attachment(name))
+    }
+
+    /// Returns the Workloads that declare an interface of a Node.
+    pub fn declared_on<'a>(&'a self, node: &Name) -> impl Iterator<Item = &'a WorkloadKey> + 'a {
+        self.networks.declared_by_node.get(node).into_iter().flatten()
     }
 
     fn attachment(&self, name: &Name) -> Option<&Object> {

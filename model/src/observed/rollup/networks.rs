@@ -8,7 +8,7 @@ use super::{no, yes};
 use crate::{
     cluster::snapshot::Snapshot,
     kinds::{
-        attachment::AttachmentSpec,
+        attachment::{AttachmentSpec, InterfaceFault, InterfaceFaultReason},
         block::BlockSpec,
         condition_reason::ConditionReason,
         resource::Kind,
@@ -212,5 +212,19 @@ pub fn attachment_status(snapshot: &Snapshot, spec: &AttachmentSpec) -> Attachme
                 .hint("create the Workload with the addresses of the Attachment")
         }
     };
-    AttachmentStatus { conditions: vec![used] }
+    let programmed = spec.declared.then(|| attachment_programmed(spec));
+    AttachmentStatus { conditions: std::iter::once(used).chain(programmed).collect() }
+}
+
+/// Derives the condition of a declared interface from its Attachment.
+pub(super) fn attachment_programmed(spec: &AttachmentSpec) -> Condition {
+    let Some(InterfaceFault { reason, message }) = &spec.fault else {
+        return yes(ConditionType::Programmed, ConditionReason::Attached);
+    };
+    let reason = match reason {
+        InterfaceFaultReason::Missing => ConditionReason::InterfaceMissing,
+        InterfaceFaultReason::Refused => ConditionReason::InterfaceRefused,
+        InterfaceFaultReason::Failed => ConditionReason::InterfacePending,
+    };
+    no(ConditionType::Programmed, reason, message.clone())
 }

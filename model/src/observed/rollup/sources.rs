@@ -4,13 +4,14 @@ use crate::{
     cluster::snapshot::Snapshot,
     compile::{port_of_set, port_of_workload},
     kinds::{
+        attachment::WorkloadKey,
         condition_reason::ConditionReason,
         endpoint_health::EndpointVerdict,
         endpoint_set::{EndpointPort, EndpointSetSpec},
         metadata::Metadata,
         resource::ServiceKey,
         service::ServiceSpec,
-        workload::WorkloadSpec,
+        workload::{WorkloadInterface, WorkloadSpec},
     },
     observed::status::{Condition, ConditionType, EndpointSetStatus, WorkloadStatus},
     primitives::{name::Namespace, net::IpFamily},
@@ -104,7 +105,24 @@ pub fn workload_status(
     } else {
         yes(ConditionType::Accepted, ConditionReason::Valid)
     };
-    WorkloadStatus { conditions: vec![accepted, workload_used(snapshot, namespace, metadata, spec)] }
+    let mut conditions = vec![accepted, workload_used(snapshot, namespace, metadata, spec)];
+    let key = WorkloadKey { namespace: namespace.clone(), name: metadata.name.clone() };
+    conditions
+        .extend(spec.interface.as_ref().map(|interface| interface_programmed(snapshot, &key, interface)));
+    WorkloadStatus { conditions }
+}
+
+/// Derives the condition of the interface that a Workload declares from the Attachment that the agent reports.
+fn interface_programmed(snapshot: &Snapshot, key: &WorkloadKey, interface: &WorkloadInterface) -> Condition {
+    let mut attachments = snapshot.attachments_of_workload(key).filter_map(|object| object.as_attachment());
+    match attachments.find(|attachment| attachment.declared) {
+        Some(attachment) => super::networks::attachment_programmed(attachment),
+        None => {
+            let message = format!("the agent of the Node has not reported interface {}", interface.name);
+            no(ConditionType::Programmed, ConditionReason::InterfacePending, message)
+                .hint("see the warnings of the Node: `tidegate describe node NODE`")
+        }
+    }
 }
 
 fn workload_used(

@@ -149,7 +149,7 @@ impl<'a> NodeContext<'a> {
             port,
         };
         let workload_cidrs = Some(workload_cidrs.into_iter().collect());
-        let state = NodeState { mode, zone: zone.clone(), proxy, workload_cidrs, bgp: None };
+        let state = NodeState { mode, zone: zone.clone(), proxy, workload_cidrs, ..NodeState::default() };
         Self {
             view,
             place: NodeLocation { node: node.clone(), zone },

@@ -5,6 +5,8 @@
 //!  detach: journal removing ─▶ interfaces (and with them the routes) ─▶ journal removed ─▶ answer
 //! ```
 
+mod declared;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
@@ -24,8 +26,10 @@ use model::primitives::{name::Name, net::IpFamily};
 use nix::net::if_::if_nametoindex;
 use tracing::warn;
 
+use self::declared::FixedAddresses;
 use super::{
     allocator::{AllocationSource, Allocator},
+    declared::{DeclaredInterfaces, file::DeclaredFile},
     gate::AttachGate,
     in_use, inspect,
     journal::{AttachJournal, AttachPhase, AttachRecords, AttachStep},
@@ -73,6 +77,7 @@ pub struct NetworkEngine {
     /// True if the desired state is empty, and the last pass found nothing to remove.
     is_idle: bool,
     gate: AttachGate,
+    declared: DeclaredInterfaces,
 }
 
 impl NetworkEngine {
@@ -87,7 +92,11 @@ impl NetworkEngine {
         let (mut journal, mut records) = AttachJournal::open(state_dir, own.as_str(), boot)?;
         open::complete_steps(&mut netlink, &mut journal, &mut records, now)?;
         let orphans = open::orphans(&mut netlink, &records)?;
-        let allocator = open::allocator(&records, &orphans);
+        let file = DeclaredFile::open(state_dir, own.as_str(), boot)?;
+        let mut allocator = open::allocator(&records, &orphans);
+        let claimed = file.claims.values().flat_map(|claim| &claim.addresses);
+        claimed.for_each(|address| allocator.hold(*address));
+        let declared = DeclaredInterfaces { file, path: state_dir.to_owned(), ..Default::default() };
         let indexes = open::indexes(&records);
         let routes = RouteKeeper::open(own.clone())?;
         let uplinks = Vec::new();
@@ -108,6 +117,7 @@ impl NetworkEngine {
             table_changes: 0,
             is_idle: false,
             gate: AttachGate::default(),
+            declared,
         })
     }
 
@@ -138,15 +148,16 @@ impl NetworkEngine {
         });
         let mut workloads = BTreeMap::new();
         for (key, index) in &self.indexes {
-            let addresses =
-                self.records.attachments.get(key).map(|(attached, _)| attached.addresses.as_slice());
-            workloads.extend(addresses.unwrap_or_default().iter().map(|address| (*address, *index)));
+            let found = self.records.attachments.get(key).into_iter();
+            workloads.extend(found.flat_map(|(one, _)| &one.addresses).map(|address| (*address, *index)));
         }
         for orphan in self.orphans.values() {
             workloads.extend(orphan.addresses.iter().map(|address| (*address, orphan.index)));
         }
+        workloads.extend(&self.declared.routes);
         let observed = self.routes.observe(desired, &workloads)?;
-        let needs = FilterNeeds { tunnels: observed.tunnels(), workloads: !workloads.is_empty() };
+        let interfaces = self.declared.accepted.keys().cloned().collect();
+        let needs = FilterNeeds { tunnels: observed.tunnels(), workloads: !workloads.is_empty(), interfaces };
         let table = filter::desired(&self.own, desired, &needs);
         let now = Instant::now();
         let mut passed = if needs.tunnels.is_empty() {
@@ -262,6 +273,16 @@ impl NetworkEngine {
     /// attachment is left then. Returns [`ProblemCode::InUse`] if another network namespace or Workload has a running
     /// attachment with the identity, which stays.
     pub fn attach(&mut self, request: AttachRequest, now: u64) -> Result<AttachedWorkload, AttachProblem> {
+        self.attach_with(request, None, now)
+    }
+
+    /// Attaches as [`Self::attach`] does, with addresses that are chosen already.
+    fn attach_with(
+        &mut self,
+        request: AttachRequest,
+        fixed: Option<FixedAddresses>,
+        now: u64,
+    ) -> Result<AttachedWorkload, AttachProblem> {
         check(&request)?;
         let key = request.key.clone();
         let netns = open_netns(&request.netns)?;
@@ -293,8 +314,15 @@ impl NetworkEngine {
         if let Some(problem) = self.unprotected() {
             return Err(problem);
         }
-        let (network, addresses) = self.choose(request.network.as_deref(), now)?;
-        let attached = self.describe(request, &network, addresses);
+        let FixedAddresses { network, addresses, mac } = match fixed {
+            Some(fixed) => fixed,
+            None => {
+                let (network, addresses) = self.choose(request.network.as_deref(), now)?;
+                FixedAddresses { network, addresses, mac: None }
+            }
+        };
+        let mut attached = self.describe(request, &network, addresses);
+        attached.mac = mac.unwrap_or(attached.mac);
         self.gate.pass(&attached);
         let intent = AttachStep::Intent(attached.clone());
         let made = self.step(intent).and_then(|()| self.connect(&attached, &netns)).and_then(|index| {
@@ -483,7 +511,7 @@ impl NetworkEngine {
 
     /// Creates the interfaces and routes of an attachment. Returns the index of the interface on the node.
     fn connect(&mut self, attached: &AttachedWorkload, netns: &File) -> Result<u32, AttachProblem> {
-        let mac = names::workload_mac(&attached.key);
+        let mac = names::parse_mac(&attached.mac).unwrap_or_else(|| names::workload_mac(&attached.key));
         let index =
             veth::create(&mut self.netlink, attached, mac, netns).map_err(|error| rejected(&error))?;
         let to_workload = |address: &IpAddr| {

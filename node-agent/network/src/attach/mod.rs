@@ -2,6 +2,7 @@
 //! without a control server.
 
 pub mod allocator;
+pub mod declared;
 pub mod engine;
 pub mod gate;
 mod in_use;

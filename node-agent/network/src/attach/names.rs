@@ -50,6 +50,13 @@ pub fn workload_mac(key: &AttachmentKey) -> Mac {
     Mac([0x02, bits[27], bits[28], bits[29], bits[30], bits[31]])
 }
 
+/// Parses an Ethernet address in text form, such as `02:00:00:00:00:01`.
+#[must_use]
+pub fn parse_mac(text: &str) -> Option<Mac> {
+    let bytes: Option<Vec<u8>> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+    bytes?.try_into().ok().map(Mac)
+}
+
 fn digest(key: &AttachmentKey) -> [u8; 32] {
     let mut hasher = Sha256::new();
     hasher.update(key.container_id.as_bytes());
@@ -77,6 +84,8 @@ mod tests {
         for other in ["tg-vx", "tg-ipip", "tg", "eth0", "tgaaaaaaaaaa", "tgaaaaaaaaaa1"] {
             assert!(!is_host_interface(other), "{other}");
         }
-        assert!(workload_mac(&key("a", "eth0")).is_unicast());
+        let mac = workload_mac(&key("a", "eth0"));
+        assert!(mac.is_unicast() && parse_mac(&mac.to_string()) == Some(mac));
+        assert_eq!(parse_mac("02:00:00:00:00"), None);
     }
 }

@@ -97,6 +97,8 @@ pub struct FilterNeeds {
     pub tunnels: BTreeSet<TunnelKind>,
     /// True if the node has interfaces of workloads.
     pub workloads: bool,
+    /// Names of interfaces that the agent did not create, and behind which workloads are.
+    pub interfaces: BTreeSet<String>,
 }
 
 impl FilterSet {
@@ -192,7 +194,10 @@ pub fn desired(own: &Name, desired: &DesiredNetwork, needs: &FilterNeeds) -> Opt
     }
     if !needs.tunnels.is_empty() {
         let (mut to_node, mut forwarded) = (Vec::new(), Vec::new());
-        forwarded.extend(needs.tunnels.iter().map(|kind| rules::workload_tunnel(*kind)));
+        for kind in &needs.tunnels {
+            forwarded.push(rules::workload_tunnel(*kind));
+            forwarded.extend(needs.interfaces.iter().map(|name| rules::interface_tunnel(*kind, name)));
+        }
         for family in IpFamily::ALL {
             let set = FilterSet { role: FilterRole::Nodes, family };
             let addresses = desired.nodes.values().flatten().filter(|node| IpFamily::of(**node) == family);
@@ -208,7 +213,9 @@ pub fn desired(own: &Name, desired: &DesiredNetwork, needs: &FilterNeeds) -> Opt
         table.chains.insert(FilterChain::Forward, forwarded);
     }
     if needs.workloads || !desired.networks.is_empty() {
-        table.chains.insert(FilterChain::WorkloadSources, vec![rules::foreign_source()]);
+        let of_interfaces = needs.interfaces.iter().map(|name| rules::foreign_source_of(name));
+        let sources = std::iter::once(rules::foreign_source()).chain(of_interfaces).collect();
+        table.chains.insert(FilterChain::WorkloadSources, sources);
     }
     (!table.chains.is_empty()).then_some(table)
 }

@@ -18,6 +18,8 @@ const NO_INTERFACE: [u8; 4] = [0; 4];
 /// Bits of the last word of the name of an interface that distinguish names of 13 characters: all that every letter and
 /// digit has in common, and all bits of the following characters.
 const LAST_WORD_MASK: [u8; 4] = [0x20, 0xff, 0xff, 0xff];
+/// Length of the name of an interface in a register, with its zero bytes (`IFNAMSIZ`).
+const INTERFACE_NAME_BYTES: usize = 16;
 /// Last word of a name of 13 characters after the mask.
 const LAST_WORD: [u8; 4] = [0x20, 0, 0, 0];
 
@@ -52,6 +54,12 @@ pub(super) fn workload_tunnel(kind: TunnelKind) -> Vec<Expr> {
     of_workload().into_iter().chain(of_tunnel(kind)).chain(drop).collect()
 }
 
+/// Returns the same rule as [`workload_tunnel`] for an interface with this name.
+pub(super) fn interface_tunnel(kind: TunnelKind, name: &str) -> Vec<Expr> {
+    let drop = [Expr::Verdict(VerdictExpr::Drop)];
+    from_interface(name).into_iter().chain(of_tunnel(kind)).chain(drop).collect()
+}
+
 /// Returns the rules for forwarded packets that drop tunnel packets to `nodes` from other sources, such as clients of a
 /// Service whose endpoint is the tunnel port of a node. Address translation can give them the address of this node.
 pub(super) fn forwarded_tunnel(kind: TunnelKind, nodes: FilterSet) -> [Vec<Expr>; 2] {
@@ -68,9 +76,23 @@ pub(super) fn forwarded_tunnel(kind: TunnelKind, nodes: FilterSet) -> [Vec<Expr>
 /// of a workload passes, because its network is on the interface; so do duplicate address detection and DHCP, whose
 /// packets have no source address and which the kernel does not look up.
 pub(super) fn foreign_source() -> Vec<Expr> {
-    let no_route =
-        [Expr::LoadReversePath(Register(1)), Expr::equal(1, &NO_INTERFACE), Expr::Verdict(VerdictExpr::Drop)];
-    of_workload().into_iter().chain(no_route).collect()
+    of_workload().into_iter().chain(drop_without_reverse_path()).collect()
+}
+
+/// Returns the same rule as [`foreign_source`] for an interface with this name.
+pub(super) fn foreign_source_of(name: &str) -> Vec<Expr> {
+    from_interface(name).into_iter().chain(drop_without_reverse_path()).collect()
+}
+
+fn drop_without_reverse_path() -> [Expr; 3] {
+    [Expr::LoadReversePath(Register(1)), Expr::equal(1, &NO_INTERFACE), Expr::Verdict(VerdictExpr::Drop)]
+}
+
+/// Returns expressions that match packets from the interface with this name.
+fn from_interface(name: &str) -> [Expr; 2] {
+    let mut value = [0; INTERFACE_NAME_BYTES];
+    value.iter_mut().zip(name.bytes()).for_each(|(place, byte)| *place = byte);
+    [Expr::LoadMeta(Meta::InboundInterface, Register(1)), Expr::equal(1, &value)]
 }
 
 /// Returns expressions that match packets from the interface of a workload, by the form of its name

@@ -59,6 +59,16 @@ impl<'a> Machine<'a> {
         writes.unwrap_or_default()
     }
 
+    /// Replaces the engine by a new one, which has no desired state yet.
+    pub(crate) fn reopen(&mut self, boot: &str) {
+        self.desired = DesiredNetwork::default();
+        self.restart(boot, 0);
+    }
+
+    pub(crate) fn directory(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
     pub(crate) fn desire(&mut self, desired: DesiredNetwork) {
         self.desired = desired.clone();
         self.run(|engine| {
@@ -237,7 +247,11 @@ fn a_refusal_of_the_control_server_is_shown_at_the_attachment() {
             let attached = handle.attach(request.clone()).await.unwrap();
             assert_eq!(attached.refusal, None);
             let refusal = RecordRefusal { reason: "OutsideOfBlocks".to_owned(), message: "gone".to_owned() };
-            handle.refusals().send_replace(RecordRefusals::new([(attached, refusal.clone())]));
+            handle.refusals().send_replace(RecordRefusals::new([(
+                attached.key,
+                attached.generation,
+                refusal.clone(),
+            )]));
             assert_eq!(handle.attach(request).await.unwrap().refusal, Some(refusal.clone()));
             let listed = handle.attachments().attachments;
             assert_eq!(listed.iter().map(|one| one.refusal.clone()).collect::<Vec<_>>(), [Some(refusal)]);

@@ -8,6 +8,7 @@
 
 mod attach;
 mod capture;
+mod declared;
 mod ipip;
 mod protection;
 mod routes;
