@@ -3,8 +3,10 @@
 use std::net::IpAddr;
 
 use model::{
-    admission::admit::{Operation, Refusal, Request},
-    cluster::change::Action,
+    admission::{
+        admit::{Operation, Request},
+        decode::{Expect, decode},
+    },
     compile::node_state,
     kinds::attachment::{AttachmentKind, AttachmentSpec, InterfaceFault, InterfaceFaultReason},
     observed::{
@@ -45,10 +47,13 @@ fn workload(name: &str, interface: Value, addresses: &[&str]) -> Value {
     )
 }
 
-/// Returns the violations of a refused write of one object.
-fn refused(result: Result<Action, Refusal>) -> Vec<(String, ViolationCode)> {
-    let found = violations(result).into_iter();
-    found.map(|(at, code)| (at.trim_start_matches("/items/0").to_owned(), code)).collect()
+/// Applies an object, and returns the JSON pointers and codes of its violations.
+fn refused(cluster: &mut Cluster, object: &Value) -> Vec<(String, ViolationCode)> {
+    let found = match decode(object, &Expect::default()) {
+        Err(found) => found.into_iter().map(|one| (one.pointer, one.code)).collect(),
+        Ok(_) => violations(cluster.apply(object)),
+    };
+    found.into_iter().map(|(at, code)| (at.trim_start_matches("/items/0").to_owned(), code)).collect()
 }
 
 /// Returns the entry of a report for an interface that a Workload of the namespace `default` declares.
@@ -113,31 +118,31 @@ fn an_interface_must_be_permitted_and_its_addresses_of_a_block_of_the_node() {
         (tap("tap2"), &["10.99.0.1"], ("/spec/addresses/0", AddressNotAllowed)),
         (tap("tap2"), &["10.64.0.9"], ("/spec/addresses/0", AddressTaken)),
     ] {
-        let found = refused(cluster.apply(&workload("second", interface.clone(), addresses)));
+        let found = refused(&mut cluster, &workload("second", interface.clone(), addresses));
         assert_eq!(found, [(expected.0.to_owned(), expected.1)], "{interface}");
     }
     let mut without_node = workload("second", tap("tap2"), none);
     without_node["spec"].as_object_mut().unwrap().remove("node");
-    assert_eq!(refused(cluster.apply(&without_node)), [("/spec/node".to_owned(), Required)]);
+    assert_eq!(refused(&mut cluster, &without_node), [("/spec/node".to_owned(), Required)]);
     let placed = |namespace: &str, interface: Value| {
         let mut object = workload("second", interface, none);
         object["metadata"]["namespace"] = json!(namespace);
         object
     };
-    let other = refused(cluster.apply(&placed("secret", tap("tap2"))));
+    let other = refused(&mut cluster, &placed("secret", tap("tap2")));
     assert_eq!(other, [("/spec/interface/network".to_owned(), Forbidden)]);
     // An interface belongs to one namespace; several of its Workloads can be behind it.
-    let shared = refused(cluster.apply(&placed("shop", tap("tap1"))));
+    let shared = refused(&mut cluster, &placed("shop", tap("tap1")));
     assert_eq!(shared, [("/spec/interface/name".to_owned(), Conflict)]);
     cluster.apply(&workload("second", tap("tap1"), &["10.64.0.10"])).unwrap();
     cluster.apply(&workload("third", veth("vm-1"), none)).unwrap();
     assert_eq!(
-        refused(cluster.apply(&workload("fourth", veth("vm-1"), none))),
+        refused(&mut cluster, &workload("fourth", veth("vm-1"), none)),
         [("/spec/interface/name".to_owned(), Conflict)]
     );
     cluster.apply(&workload("fourth", veth("vm-2"), none)).unwrap();
     let patterns = json!({ "cidrs": ["10.65.0.0/16"], "interfaces": { "names": ["*", "a*b"], "networkNamespaces": [""] } });
-    let found = refused(cluster.apply(&of_kind("WorkloadNetwork", "odd", json!({}), patterns)));
+    let found = refused(&mut cluster, &of_kind("WorkloadNetwork", "odd", json!({}), patterns));
     let expected = ["/spec/interfaces/names/1", "/spec/interfaces/networkNamespaces/0"];
     assert_eq!(found, expected.map(|at| (at.to_owned(), Invalid)));
 }
@@ -153,7 +158,7 @@ fn an_unchanged_interface_outlasts_the_permission() {
     cluster.apply(&object).unwrap();
     object["spec"]["interface"] = tap("tap1");
     assert_eq!(
-        refused(cluster.apply(&object)),
+        refused(&mut cluster, &object),
         [("/spec/interface/name".to_owned(), ViolationCode::Forbidden)]
     );
 }

@@ -303,15 +303,16 @@ fn datagrams_fail_over_if_a_health_check_leaves_another_endpoint() {
         assert!(!of_protocol(Protocol::Tcp), "TCP connections are refused");
         of_protocol(Protocol::Udp)
     };
-    let unready = with(endpoint("10.1.2.1", "n2"), json!({ "conditions": { "ready": false } }));
+    let unready = |address, node| with(endpoint(address, node), json!({ "conditions": { "ready": false } }));
+    let second = unready("10.1.2.1", "n2");
     let other_family = endpoint("fd00:1::1", "n2");
     let two = || json!([endpoint("10.1.1.1", "n1"), endpoint("10.1.2.1", "n2")]);
     assert!(fails_over(json!({}), two()));
     assert!(!fails_over(json!({ "healthCheck": null }), two()));
     assert!(!fails_over(json!({ "internalTrafficPolicy": "Local" }), two()));
     assert!(!fails_over(json!({}), json!([endpoint("10.1.1.1", "n1")])));
-    assert!(fails_over(json!({}), json!([endpoint("10.1.1.1", "n1"), unready])));
-    assert!(!fails_over(json!({}), json!([unready, unready])));
+    assert!(fails_over(json!({}), json!([endpoint("10.1.1.1", "n1"), second])));
+    assert!(!fails_over(json!({}), json!([unready("10.1.1.1", "n1"), second])));
     assert!(!fails_over(json!({}), json!([endpoint("10.1.1.1", "n1"), other_family])));
 }
 
