@@ -511,14 +511,10 @@ pub enum ConditionReason {
     #[strum(message = "Configure the nodes as neighbors on the routers.")]
     NoNeighbour,
     /// The agent is establishing the TCP connection.
-    #[strum(
-        message = "Check that the node reaches the router, and that the router has the node as a neighbor."
-    )]
+    #[strum(message = "Check that the node reaches the router, and that the router has it as a neighbor.")]
     Connecting,
     /// The TCP connection to the router failed.
-    #[strum(
-        message = "Check that the node reaches the router, and that the router has the node as a neighbor."
-    )]
+    #[strum(message = "Check that the node reaches the router, and that the router has it as a neighbor.")]
     ConnectionFailed,
     /// The TCP connection exists, and the OPEN messages are being exchanged.
     #[strum(message = "Wait a moment. If the state persists, examine the log of the router.")]
