@@ -1,6 +1,6 @@
 //! Workload: an addressable instance with labels and readiness, matched by the selectors of Services.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, num::NonZeroU32};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -58,8 +58,8 @@ pub struct WorkloadSpec {
     /// Lease in seconds, which has no effect: writes with this field are rejected. It exists for objects that an
     /// earlier version accepted; their condition `Accepted` is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 86400)]
-    pub lease_seconds: Option<u32>,
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 86400)]
+    pub lease_seconds: Option<NonZeroU32>,
     /// Drain or maintenance of the Workload. Absent while the Workload is in service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<Box<Maintenance>>,
