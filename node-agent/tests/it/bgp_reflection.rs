@@ -214,7 +214,8 @@ fn f160_a_route_that_returns_to_the_reflector_is_not_reflected_again() {
 }
 
 /// Input: routes of a client and of a non-client, and a route of the reflector itself for the same prefix. Output:
-/// non-clients do not receive the route of the non-client, and the own route replaces the reflected one for its time.
+/// non-clients do not receive the route of the non-client, and the own route replaces the reflected one for its time, unless
+/// the reflected one has a higher LOCAL_PREF.
 #[test]
 fn f160_non_clients_receive_routes_of_clients_only_and_own_routes_come_first() {
     let (pair, node) = stage("bgp-reflect-kinds");
@@ -233,6 +234,12 @@ fn f160_non_clients_receive_routes_of_clients_only_and_own_routes_come_first() {
     node.change("n", &["10.64.1.0/26"], Some(&med(7)));
     let own = Attributes { med: Some(7), ..attributes(1) };
     expect_announced(&mut n, &["10.64.1.0/26"], own);
+    // A better route of a client replaces the own one (RFC 4271 §9.1.2).
+    let better = Attributes { local_pref: Some(200), ..attributes(11) };
+    announce(&mut client, &["10.64.1.0/26"], better);
+    expect_announced(&mut n, &["10.64.1.0/26"], Attributes { local_pref: Some(200), ..reflected(11) });
+    announce(&mut client, &["10.64.1.0/26"], attributes(11));
+    expect_announced(&mut n, &["10.64.1.0/26"], Attributes { med: Some(7), ..attributes(1) });
     node.change("n", &["10.64.1.0/26"], None);
     expect_announced(&mut n, &["10.64.1.0/26"], reflected(11));
     node.leave(Leave::Shutdown("maintenance".to_owned()));

@@ -1,7 +1,9 @@
-//! Forwarding of packets by the kernel, without which workloads reach no other machine.
+//! Settings of the kernel for all interfaces of the machine, without which packets of workloads or of nodes are lost. The agent
+//! does not change them, because they are not its own.
 
 use std::{fs, path::Path};
 
+use ipnet::IpNet;
 use model::primitives::net::IpFamily;
 
 use crate::plan::{Hop, NetworkPlan};
@@ -9,13 +11,33 @@ use crate::plan::{Hop, NetworkPlan};
 /// Directory of the kernel's settings. Those of networks are the ones of the network namespace of the reading thread.
 const SETTINGS: &str = "/proc/sys";
 
-/// Returns the reason why packets of the workloads in a plan cannot leave this node; `None` if they can, or if there are no
-/// workloads here.
+/// Returns the reason why packets of the workloads in a plan cannot leave this node, or why those of other nodes that arrive in
+/// a tunnel are dropped; `None` if neither is so.
 pub(crate) fn failure(plan: &NetworkPlan) -> Option<String> {
     failure_in(Path::new(SETTINGS), plan)
 }
 
 fn failure_in(settings: &Path, plan: &NetworkPlan) -> Option<String> {
+    forwarding_failure(settings, plan).or_else(|| reverse_path_failure(settings, plan))
+}
+
+/// Returns the failure if the kernel compares the sources of packets with its routes on all interfaces: those of other nodes
+/// themselves, which their routes do not lead into the tunnel, are dropped. The kernel applies the greater of the values for all
+/// interfaces and for the tunnel device, and the loose mode 2 accepts no such packet from a device without an address.
+fn reverse_path_failure(settings: &Path, plan: &NetworkPlan) -> Option<String> {
+    let mut routes = plan.routes.iter();
+    let has_tunnel = routes.any(|(range, hop)| matches!((range, hop), (IpNet::V4(_), Hop::Tunnel(..))));
+    let value =
+        has_tunnel.then(|| fs::read_to_string(settings.join("net/ipv4/conf/all/rp_filter")).ok())??;
+    let value = value.trim();
+    (value != "0").then(|| {
+        format!(
+            "the kernel drops packets of other nodes themselves that arrive in a tunnel, because net.ipv4.conf.all.rp_filter is {value}: set it to 0, and the value to the interfaces that need it, with `sysctl -w` and in a file in /etc/sysctl.d"
+        )
+    })
+}
+
+fn forwarding_failure(settings: &Path, plan: &NetworkPlan) -> Option<String> {
     IpFamily::ALL.into_iter().find_map(|family| {
         let mut routes = plan.routes.iter();
         let has_workloads = routes.any(|(destination, hop)| {
@@ -38,7 +60,10 @@ fn failure_in(settings: &Path, plan: &NetworkPlan) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
+    use crate::desired::TunnelKind;
 
     fn plan(routes: &[(&str, Hop)]) -> NetworkPlan {
         let routes = routes.iter().map(|(range, hop)| (range.parse().unwrap(), *hop)).collect();
@@ -65,5 +90,23 @@ mod tests {
         assert!(found(&[here4, here6]).unwrap().contains("`net.ipv6.conf.all.forwarding=1`"));
         fs::remove_file(v6.join("forwarding")).unwrap();
         assert_eq!(found(&[here6]), None);
+    }
+
+    /// Only a value other than 0 for all interfaces is a failure, and only with an IPv4 route into a tunnel.
+    #[test]
+    fn packets_of_nodes_in_tunnels_need_no_comparison_with_the_routes_on_all_interfaces() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = dir.path().join("net/ipv4/conf/all");
+        fs::create_dir_all(&all).unwrap();
+        let found = |routes: &[(&str, Hop)]| failure_in(dir.path(), &plan(routes));
+        let node: IpAddr = "192.0.2.2".parse().unwrap();
+        let through4 = ("10.9.1.0/24", Hop::Tunnel(TunnelKind::Vxlan, node));
+        let through6 = ("fd00:1::/112", Hop::Tunnel(TunnelKind::Vxlan, node));
+        let beside = ("10.9.2.0/24", Hop::Gateway(node));
+        for (value, is_lost) in [("0", false), ("1", true), ("2", true)] {
+            fs::write(all.join("rp_filter"), format!("{value}\n")).unwrap();
+            assert_eq!(found(&[through4, beside]).is_some(), is_lost, "{value}");
+            assert_eq!(found(&[through6, beside]), None, "{value}");
+        }
     }
 }

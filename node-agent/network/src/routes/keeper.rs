@@ -70,13 +70,18 @@ pub struct ObservedNetwork {
 
 impl ObservedNetwork {
     /// Returns the tunnels whose packets this node receives: those of the plan, and existing ones that a tunnel of the plan
-    /// replaces.
+    /// replaces. Without IPIP, if the device of another program is in its place: its packets are those of that program, and
+    /// must not be dropped.
     #[must_use]
     pub fn tunnels(&self) -> BTreeSet<TunnelKind> {
         if self.plan.tunnels.is_empty() {
             return BTreeSet::new();
         }
-        self.plan.tunnels.keys().chain(self.devices.keys()).copied().collect()
+        let mut tunnels: BTreeSet<_> = self.plan.tunnels.keys().chain(self.devices.keys()).copied().collect();
+        if self.ipip_rival.is_some() && !self.devices.contains_key(&TunnelKind::Ipip) {
+            tunnels.remove(&TunnelKind::Ipip);
+        }
+        tunnels
     }
 }
 
@@ -378,4 +383,33 @@ fn apply(
         }
     }
     Ok((writes, rejected))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Input: a plan with IPIP beside the device of another program. Output: the packets of that program are not those of a
+    /// tunnel of this node, unless the agent has a device of its own.
+    #[test]
+    fn ipip_packets_of_another_program_are_not_filtered() {
+        let observed = |rival: Option<&str>, has_device: bool| {
+            let device = FoundLink {
+                index: 7,
+                name: "tg-ipip".to_owned(),
+                mtu: 1480,
+                is_up: true,
+                is_loopback: false,
+                tunnel: Some(TunnelKind::Ipip),
+                is_open_ipip: false,
+            };
+            let plan = NetworkPlan { tunnels: [(TunnelKind::Ipip, 1480)].into(), ..NetworkPlan::default() };
+            let devices = has_device.then_some((TunnelKind::Ipip, device)).into_iter().collect();
+            ObservedNetwork { plan, uplinks: Vec::new(), devices, ipip_rival: rival.map(str::to_owned) }
+                .tunnels()
+        };
+        assert_eq!(observed(None, false), [TunnelKind::Ipip].into());
+        assert_eq!(observed(Some("tunl0"), false), BTreeSet::new());
+        assert_eq!(observed(Some("tunl0"), true), [TunnelKind::Ipip].into());
+    }
 }

@@ -94,14 +94,18 @@ impl NeighborRoutes {
     }
 
     /// Passes at most [`SETTLED_PER_TURN_MAX`] changed prefixes to the RIB. Routes of this node have precedence over
-    /// reflected ones.
+    /// reflected ones with the same or a lower LOCAL_PREF (RFC 4271 §9.1.2).
     fn settle(&mut self, reflection: &Reflection) {
         let Some(exports) = &mut self.exports else { return };
         for _ in 0..SETTLED_PER_TURN_MAX {
             let Some(prefix) = self.unsettled.pop_first() else { return };
             let own = self.wanted.get(&prefix);
             let own = own.and_then(|route| exports.attributes(Family::of(&prefix), route));
-            self.rib.set(prefix, own.or_else(|| reflection.attributes(&prefix)));
+            let wanted = match (own, reflection.attributes(&prefix)) {
+                (Some(own), Some(reflected)) if reflected.local_pref > own.local_pref => Some(reflected),
+                (own, reflected) => own.or(reflected),
+            };
+            self.rib.set(prefix, wanted);
         }
     }
 

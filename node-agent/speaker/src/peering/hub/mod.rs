@@ -164,12 +164,6 @@ impl Hub {
         leave
     }
 
-    fn tell_all(&self, change: impl Fn(&mut Inbox)) {
-        for running in self.running.values() {
-            running.inbox.put(&change);
-        }
-    }
-
     fn configure(&mut self, state: Option<BgpState>) {
         self.state = state;
         let peers = self.state.as_ref().map(|state| state.peers.clone()).unwrap_or_default();
@@ -247,7 +241,7 @@ impl Hub {
             wanted: self.wanted.get(&key.peer).cloned().unwrap_or_default(),
             key: key.clone(),
             settings: settings.clone(),
-            is_end_held: self.is_end_held(),
+            is_end_held: self.is_end_held(&settings),
             table: self.table.clone(),
             inbox: Arc::clone(&inbox),
             hub: Arc::clone(&self.reports),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use model::bgp::settings::BgpState;
 
-use super::Hub;
+use super::{super::settings::Settings, Hub};
 
 /// Time after the start of the agent for which a route reflector with graceful restart delays the End-of-RIB marker
 /// (RFC 4724 §4.1, selection deferral). Its neighbors connect again in this time, and clients keep the routes of each
@@ -34,16 +34,20 @@ impl Hub {
         }
     }
 
-    /// Returns true if the End-of-RIB marker must not be sent yet.
-    pub(super) fn is_end_held(&self) -> bool {
-        let is_deferred =
-            self.deferred_until.is_some() && self.state.as_ref().is_some_and(has_restarting_clients);
+    /// Returns true if the End-of-RIB marker must not be sent yet to a neighbor. Neighbors that receive no reflected routes,
+    /// such as external ones, do not wait for those of restarting clients.
+    pub(super) fn is_end_held(&self, neighbor: &Settings) -> bool {
+        let is_deferred = neighbor.reflection.is_some()
+            && self.deferred_until.is_some()
+            && self.state.as_ref().is_some_and(has_restarting_clients);
         self.is_end_held || is_deferred
     }
 
     pub(super) fn tell_end_held(&self) {
-        let is_held = self.is_end_held();
-        self.tell_all(|inbox| inbox.is_end_held = Some(is_held));
+        for running in self.running.values() {
+            let is_held = self.is_end_held(&running.settings);
+            running.inbox.put(|inbox| inbox.is_end_held = Some(is_held));
+        }
     }
 
     pub(super) fn end_deferral(&mut self) {
