@@ -301,6 +301,10 @@ fn f164_answers_come_from_the_address_that_was_asked() {
         // Otherwise the kernel makes an IPv6 address usable a moment later, also without a detection of duplicates.
         let flag: &[&str] = if address.contains(':') { &["nodad"] } else { &[] };
         dns.namespace.run("ip", &[&["address", "add", address, "dev", "lo"][..], flag].concat()).unwrap();
+        // The kernel adds the route of an IPv6 address later than the address. Without it, packets leave the namespace.
+        let is_local =
+            || dns.namespace.run("ip", &["route", "get", address]).is_ok_and(|text| text.contains("local"));
+        wait::until_true("the route of the address", is_local).unwrap();
     }
     for address in addresses {
         // For a client at the first address of the family, the kernel chooses this address.
