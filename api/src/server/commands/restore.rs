@@ -50,10 +50,11 @@ pub(super) async fn run(config: &Config, Restore { from, dry_run, yes }: &Restor
     let store = store::open_with(url, &config.store_options, now).await?;
     let (at, before) = Contents::of(&*store, false).await.context("the store cannot be read")?;
     say(&Difference::between(&before, &contents).to_string())?;
-    if has_other_authority(&before, &contents) {
+    if lacks_authority(&before, &contents) {
         say(
-            "warning: the backup has another certificate authority: it is of another cluster, or from before a rotation. Agents that \
-             do not know this authority cannot verify the control servers, and need new join tokens",
+            "warning: the backup lacks a certificate authority of the store: it is of another cluster, or from before a rotation. \
+             Agents whose certificates are of that authority cannot connect, and need new join tokens. If the authority was rotated \
+             because its key was stolen, rotate it again",
         )?;
     }
     if *dry_run {
@@ -78,15 +79,16 @@ pub(super) async fn run(config: &Config, Restore { from, dry_run, yes }: &Restor
     say("tokens and certificates that were revoked after the backup are valid again: revoke them again")
 }
 
-/// Returns true if both have certificate authorities, but none in common.
-fn has_other_authority(before: &Contents, after: &Contents) -> bool {
+/// Returns true if the backup `after` lacks a certificate authority of the store, so that certificates of that one are no longer
+/// accepted.
+fn lacks_authority(before: &Contents, after: &Contents) -> bool {
     let certificates = |contents: &Contents| -> BTreeSet<String> {
         let current = record_of(contents, "ca/current").map(|record| record["certificate"].clone());
         let former = record_of(contents, "ca/former").map(|record| record["ca"]["certificate"].clone());
         current.into_iter().chain(former).filter_map(|pem| pem.as_str().map(str::to_owned)).collect()
     };
     let (before, after) = (certificates(before), certificates(after));
-    !before.is_empty() && !after.is_empty() && before.is_disjoint(&after)
+    !after.is_empty() && !before.is_subset(&after)
 }
 
 fn record_of(contents: &Contents, key: &str) -> Option<Value> {
@@ -130,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backup_without_a_common_authority_is_recognized() {
+    fn a_backup_without_an_authority_of_the_store_is_recognized() {
         let contents = |authorities: &[(&str, Value)]| Contents {
             revision: Revision(1),
             objects: Vec::new(),
@@ -143,10 +145,17 @@ mod tests {
         };
         let current = |pem: &str| ("ca/current", json!({ "key": "k", "certificate": pem }));
         let former = |pem: &str| ("ca/former", json!({ "ca": { "certificate": pem } }));
-        let differs = |before: &[_], after: &[_]| has_other_authority(&contents(before), &contents(after));
+        let differs = |before: &[_], after: &[_]| lacks_authority(&contents(before), &contents(after));
         assert!(!differs(&[], &[current("a")]) && !differs(&[current("a")], &[]));
         assert!(!differs(&[current("a")], &[current("a")]) && differs(&[current("a")], &[current("b")]));
-        assert!(!differs(&[current("b"), former("a")], &[current("a")]), "a rotation is in progress");
+        assert!(
+            differs(&[current("b"), former("a")], &[current("a")]),
+            "nodes that have renewed know b only"
+        );
+        assert!(
+            !differs(&[current("a")], &[current("b"), former("a")]),
+            "the rotation began before the backup"
+        );
         assert!(differs(&[current("c"), former("b")], &[current("a")]));
     }
 }
